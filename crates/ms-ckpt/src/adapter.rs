@@ -1,8 +1,8 @@
 //! Low-rank adapters: `W' = W + (alpha / r) B A`, added while copying from file to file.
 //!
-//! An adapter's tensors are global tensors of a checkpoint like any other ([`TensorKind::LowRank`](crate::TensorKind)): `[r, in]` and
-//! `[out, r]`, with rows in canonical order; for stacked experts, the expert dimension comes first. Adapters of projections
-//! that Hugging Face keeps separate are parts of one parameter, each for rows of its own.
+//! An adapter's tensors are global tensors of a checkpoint like any other ([`TensorKind::LowRank`](crate::TensorKind)):
+//! `[r, in]` and `[out, r]`, with rows in canonical order; for stacked experts, the expert dimension comes first. Adapters of
+//! projections that Hugging Face keeps separate are parts of one parameter, each for rows of its own.
 
 use std::collections::BTreeMap;
 

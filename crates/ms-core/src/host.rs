@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Counters of a [`Host`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostStats {
-    /// Bytes of the current parcels.
+    /// Bytes of the current tensors.
     pub in_use_bytes: u64,
     /// Highest value of `in_use_bytes` so far.
     pub peak_bytes: u64,
-    /// Bytes of the file, at most: parcels of several sizes leave parts between them free.
+    /// Bytes of the file, at most: tensors of several sizes leave parts between them free.
     pub file_bytes: u64,
     /// Bytes written so far.
     pub sent_bytes: u64,
@@ -68,7 +68,7 @@ impl State {
         at
     }
 
-    /// Frees `bytes` from `at` on; adjacent free parts are merged, and free space after the last parcel is dropped.
+    /// Frees `bytes` from `at` on; adjacent free parts are merged, and free space after the last tensor is dropped.
     fn give(&mut self, mut at: u64, mut bytes: u64) {
         if let Some(behind) = self.free.remove(&(at + bytes)) {
             bytes += behind;
@@ -87,7 +87,7 @@ impl State {
     }
 }
 
-/// Storage for values that leave an arena; cloning shares it. The file is deleted with the last clone and the last parcel.
+/// Storage for values that leave an arena; cloning shares it. The file is deleted with the last clone and the last tensor.
 #[derive(Clone)]
 pub struct Host(Arc<Mutex<State>>);
 

@@ -61,9 +61,9 @@ pub mod token_stream;
 pub use documents::Documents;
 pub use error::{Error, Reason};
 pub use loader::{Loader, LoaderConfig, MicroBatch, RowLayout};
-pub use ms_files::{AtomicFile, Settled};
+pub use ms_files::{AtomicFile, SyncedFile};
 pub use safetensors_samples::SafetensorsSamples;
-pub use samples::{FixedStretches, Sample, Samples};
+pub use samples::{FixedSubSequences, Sample, Samples};
 pub use split::{Split, SplitRanges};
 
 /// Result with this crate's [`Error`].

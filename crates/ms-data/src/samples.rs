@@ -52,14 +52,14 @@ impl<S: Samples + ?Sized> Samples for std::sync::Arc<S> {
 ///
 /// # Source
 /// MindSpeed-LLM, `--fix-sub-seq-length`: for measurements.
-pub struct FixedStretches {
+pub struct FixedSubSequences {
     /// The rows.
     pub rows: std::sync::Arc<dyn Samples>,
     /// Tokens of a stretch; not 0.
     pub length: usize,
 }
 
-impl Samples for FixedStretches {
+impl Samples for FixedSubSequences {
     fn len(&self) -> u64 {
         self.rows.len()
     }

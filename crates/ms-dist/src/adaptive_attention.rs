@@ -87,7 +87,7 @@ pub(crate) struct Blocks<'a> {
 }
 
 /// What the backward pass of queries needs in addition to keys and values.
-struct Behind {
+struct QueryBackward {
     q: Tensor,
     dout: Tensor,
     out: Tensor,
@@ -197,8 +197,12 @@ impl Blocks<'_> {
         let work = |task: Task| -> Result<()> {
             let (keys, behind) = match (task.row == rank, task.column == rank) {
                 (true, own) => {
-                    let behind =
-                        Behind { q: q.clone(), dout: dout.clone(), out: out.clone(), lse: lse.clone() };
+                    let behind = QueryBackward {
+                        q: q.clone(),
+                        dout: dout.clone(),
+                        out: out.clone(),
+                        lse: lse.clone(),
+                    };
                     let what = (own_type, [tokens, of_keys]);
                     let keys = match own {
                         true => kv.clone(),
@@ -212,7 +216,7 @@ impl Blocks<'_> {
                         let what = (like.dtype(), [rows, columns]);
                         self.receive("queries", (task.row, QUERIES + 8 * i), what)
                     };
-                    let behind = Behind {
+                    let behind = QueryBackward {
                         q: part(0, &q)?,
                         dout: part(1, dout)?,
                         out: part(2, out)?,

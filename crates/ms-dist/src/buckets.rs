@@ -13,7 +13,7 @@ const PARAM_ALIGNMENT: usize = 64;
 
 /// One parameter to be placed.
 #[derive(Clone, Copy, Debug)]
-pub struct Placed {
+pub struct BucketParam {
     /// Shape of this rank's part.
     pub shape: Shape,
     /// It gets a bucket of its own (an embedding that is tied to the output layer of another stage).
@@ -72,7 +72,7 @@ pub struct ParamSlice {
 impl BucketPlan {
     /// Places `params` (in registration order) from the last to the first, so that buckets fill up in the order
     /// of the backward pass.
-    pub fn new(params: &[Placed], dp: usize, bucketing: Bucketing) -> Self {
+    pub fn new(params: &[BucketParam], dp: usize, bucketing: Bucketing) -> Self {
         let padded = bucketing.multiple != Bucketing::WHOLE_MULTIPLE;
         let (alignment, end_alignment) =
             if padded { (PARAM_ALIGNMENT, lcm(dp, bucketing.multiple)) } else { (1, 1) };
@@ -164,8 +164,8 @@ mod tests {
                 .iter()
                 .map(|s| (s[0].as_str().unwrap(), Shape::new(&numbers(&s[1]))))
                 .collect();
-            let placed: Vec<Placed> =
-                named.iter().map(|&(_, shape)| Placed { shape, own_bucket: false }).collect();
+            let placed: Vec<BucketParam> =
+                named.iter().map(|&(_, shape)| BucketParam { shape, own_bucket: false }).collect();
             let dp = case["dp"].as_u64().unwrap() as usize;
             let bucketing = Bucketing::of(case["bucket_size"].as_u64().map(|n| n as usize));
             let plan = BucketPlan::new(&placed, dp, bucketing);
@@ -194,7 +194,7 @@ mod tests {
     /// `core_v0.12.1`, `_pad_end_of_bucket_if_needed`: lcm(3, 128, 2^16), computed there.
     #[test]
     fn wide_buckets_end_at_multiples_of_a_large_power_of_two_and_of_the_ranks() {
-        let placed = [Placed { shape: Shape::new(&[200_000]), own_bucket: false }; 2];
+        let placed = [BucketParam { shape: Shape::new(&[200_000]), own_bucket: false }; 2];
         let wide = Bucketing { size: Some(1), multiple: Bucketing::WIDE_MULTIPLE };
         assert_eq!(BucketPlan::new(&placed, 3, wide).buckets, [0..393_216, 393_216..786_432]);
         assert_eq!(
@@ -207,7 +207,7 @@ mod tests {
     /// look at `use_distributed_optimizer`.
     #[test]
     fn nothing_is_padded_where_no_rank_owns_a_part() {
-        let p = |n: usize, own_bucket| Placed { shape: Shape::new(&[n]), own_bucket };
+        let p = |n: usize, own_bucket| BucketParam { shape: Shape::new(&[n]), own_bucket };
         let whole = Bucketing { size: Some(75), multiple: Bucketing::WHOLE_MULTIPLE };
         let plan = BucketPlan::new(&[p(100, true), p(70, false), p(10, false)], 1, whole);
         assert_eq!(plan.buckets, [0..80, 80..180]);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_embedding_with_its_own_bucket_shares_it_with_nothing() {
-        let p = |n: usize, own_bucket| Placed { shape: Shape::new(&[n]), own_bucket };
+        let p = |n: usize, own_bucket| BucketParam { shape: Shape::new(&[n]), own_bucket };
         let plan = BucketPlan::new(&[p(100, true), p(70, false), p(10, false)], 2, Bucketing::of(None));
         assert_eq!(plan.buckets, [0..256, 256..384]);
         assert_eq!(plan.layout.start(ms_core::ParamId(0)), 256);

@@ -97,39 +97,39 @@ fn joined(h: HeadLayout) -> Vec<Columns> {
 }
 
 /// The order in which a rank of the ring visits other ranks' keys and values, and how it gets them.
-struct Visits<'a> {
+struct RingSchedule<'a> {
     comm: &'a dyn Communicator,
     how: ContextParallel,
 }
 
-impl Visits<'_> {
+impl RingSchedule<'_> {
     /// Size of the window in which blocks circulate before they move on.
     fn window(&self) -> usize {
         self.how.window().clamp(1, self.comm.size())
     }
 
-    /// The other ranks that process this rank's block at visit number `visit` of a [`Visits::run`].
-    fn guests(&self, visit: usize) -> Vec<usize> {
+    /// The other ranks that process this rank's block at visit number `visit` of a [`RingSchedule::run`].
+    fn readers(&self, visit: usize) -> Vec<usize> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         if matches!(self.how, ContextParallel::Gather) {
             return if visit == 0 { Vec::new() } else { vec![(rank + size - visit) % size] };
         }
         let w = self.window();
         let (round, step) = (visit / w, visit % w);
-        let guest = (rank / w * w + round * w) % size + (rank % w + step) % w;
-        if guest == rank { Vec::new() } else { vec![guest] }
+        let reader = (rank / w * w + round * w) % size + (rank % w + step) % w;
+        if reader == rank { Vec::new() } else { vec![reader] }
     }
 
-    /// Calls `meet(rank, keys and values of that rank)` once for every rank, around a ring in upstream's order. The next
+    /// Calls `attend(rank, keys and values of that rank)` once for every rank, around a ring in upstream's order. The next
     /// block is in transit while one is processed; if all are gathered, while the rank processes its own.
-    fn run(&self, own: &Tensor, mut meet: impl FnMut(usize, &Tensor) -> Result<()>) -> Result<()> {
+    fn run(&self, own: &Tensor, mut attend: impl FnMut(usize, &Tensor) -> Result<()>) -> Result<()> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         if matches!(self.how, ContextParallel::Gather) {
             let all = self.comm.all_gather("keys and values", own.clone())?;
-            meet(rank, own)?;
+            attend(rank, own)?;
             let (all, rows) = (all.wait()?, own.as_matrix().0);
             let mut others = (1..size).map(|visit| (rank + visit) % size);
-            return others.try_for_each(|r| meet(r, &all.rows(r * rows, rows)?));
+            return others.try_for_each(|r| attend(r, &all.rows(r * rows, rows)?));
         }
         let w = self.window();
         let windows = size / w;
@@ -149,7 +149,7 @@ impl Visits<'_> {
             let (mut block, mut kv) = start.clone();
             for step in 0..w {
                 let next = (step + 1 < w).then(|| exchange(&kv, inner, 0)).transpose()?;
-                meet(block, &kv)?;
+                attend(block, &kv)?;
                 if let Some(next) = next {
                     let begin = block / w * w;
                     (block, kv) = (begin + (block - begin + w - 1) % w, next.wait()?);
@@ -190,7 +190,7 @@ impl RingAttention {
     /// Output `[T,N·D]` of the type of `qkv`, log-sum-exp `[N,T]`, and what `cache` saves of the visited blocks.
     fn forward(
         device: &Device,
-        visits: &Visits<'_>,
+        schedule: &RingSchedule<'_>,
         pieces: &[Vec<Piece>],
         qkv: &Tensor,
         heads: HeadLayout,
@@ -205,8 +205,8 @@ impl RingAttention {
         let none = vec![f64::NEG_INFINITY; heads.heads() * tokens];
         let mut lse = Tensor::from_reals(device.arena(), wide, [heads.heads(), tokens], &none)?;
         let (q, own) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
-        let (rank, mut kept) = (visits.comm.rank(), Vec::new());
-        visits.run(&own, |block, kv| {
+        let (rank, mut kept) = (schedule.comm.rank(), Vec::new());
+        schedule.run(&own, |block, kv| {
             match cache {
                 RingCachePolicy::Nothing => {}
                 _ if block == rank => kept.push((block, None)),
@@ -227,28 +227,28 @@ impl RingAttention {
         Ok((device.cast(&out, qkv.dtype())?, lse, kept))
     }
 
-    /// [`Visits::run`] for the backward pass, in the same order, with the saved blocks.
+    /// [`RingSchedule::run`] for the backward pass, in the same order, with the saved blocks.
     fn visit_again(
         &self,
         device: &Device,
         own: &Tensor,
-        mut meet: impl FnMut(usize, &Tensor) -> Result<()>,
+        mut attend: impl FnMut(usize, &Tensor) -> Result<()>,
     ) -> Result<()> {
-        let visits = Visits { comm: &**self.ranks, how: self.how };
+        let schedule = RingSchedule { comm: &**self.ranks, how: self.how };
         match self.cache {
-            RingCachePolicy::Nothing => visits.run(own, meet),
+            RingCachePolicy::Nothing => schedule.run(own, attend),
             RingCachePolicy::KeysAndValues => {
-                self.kept.iter().try_for_each(|(block, kv)| meet(*block, kv.as_ref().unwrap_or(own)))
+                self.kept.iter().try_for_each(|(block, kv)| attend(*block, kv.as_ref().unwrap_or(own)))
             }
             RingCachePolicy::Keys => {
                 let [_, values] = halves(self.heads);
                 let mut kept = self.kept.iter();
-                visits.run(&device.columns(own, &values)?, |block, values| match kept.next() {
+                schedule.run(&device.columns(own, &values)?, |block, values| match kept.next() {
                     Some((_, Some(keys))) => {
                         let both = device.concat(&[keys, values])?;
-                        meet(block, &device.columns(&both, &joined(self.heads))?)
+                        attend(block, &device.columns(&both, &joined(self.heads))?)
                     }
-                    _ => meet(block, own),
+                    _ => attend(block, own),
                 })
             }
         }
@@ -278,7 +278,7 @@ impl RingAttention {
         };
         let shape = [own.as_matrix().0, own.as_matrix().1];
         let zeros = || Tensor::zeros(device.arena(), wide, shape);
-        let visits = Visits { comm: &**self.ranks, how: self.how };
+        let schedule = RingSchedule { comm: &**self.ranks, how: self.how };
         let name = "gradients of keys and values";
         let receive = |parts: Vec<Pending>, sum: &mut Option<Tensor>| -> Result<()> {
             parts.into_iter().try_for_each(|part| Ok(add(sum, part.wait()?)?))
@@ -310,8 +310,8 @@ impl RingAttention {
                 false => self.ranks.send(name, dkv, block, 2)?,
             }
             let what = || (wide, shape.into());
-            let guests = visits.guests(visit).into_iter();
-            let next = guests.map(|from| self.ranks.recv_known(name, (from, 2), what(), device.arena()));
+            let readers = schedule.readers(visit).into_iter();
+            let next = readers.map(|from| self.ranks.recv_known(name, (from, 2), what(), device.arena()));
             let next = next.collect::<Result<Vec<Pending>>>()?;
             visit += 1;
             receive(std::mem::replace(&mut coming, next), &mut sum)
@@ -451,7 +451,7 @@ fn ring(
 ) -> Result<Var> {
     let device = g.device().clone();
     let comm = &ctx.ring;
-    let visits = Visits { comm: &**comm, how: ctx.context };
+    let schedule = RingSchedule { comm: &**comm, how: ctx.context };
     let (mut out, mut lse, kept) = match ctx.context {
         ContextParallel::Adaptive { .. } => {
             let (pieces, options, dropout) = (&pieces[..], &options, &dropout[..]);
@@ -461,7 +461,7 @@ fn ring(
         }
         _ => {
             let dropout = dropout.get(comm.rank());
-            RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options, dropout, cache)?
+            RingAttention::forward(&device, &schedule, &pieces, qkv.value(), heads, &options, dropout, cache)?
         }
     };
     let values = ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
@@ -498,24 +498,24 @@ mod tests {
         for (size, how) in [(4, ring(1)), (4, ring(2)), (6, ring(3)), (3, ContextParallel::Gather)] {
             let visited = threads::run(size, |fabric| -> ms_core::Result<_> {
                 let comm = fabric.group(&(0..size).collect::<Vec<_>>())?;
-                let visits = Visits { comm: &*comm, how };
+                let schedule = RingSchedule { comm: &*comm, how };
                 let own = Tensor::from_slice(&ms_core::Arena::default(), [1, 1], &[comm.rank() as f64])?;
                 let mut order = Vec::new();
-                visits.run(&own, |block, kv| {
+                schedule.run(&own, |block, kv| {
                     assert_eq!(kv.as_slice::<f64>()?, [block as f64]);
                     order.push(block);
                     Ok(())
                 })?;
-                Ok((order, (0..size).map(|visit| visits.guests(visit)).collect::<Vec<_>>()))
+                Ok((order, (0..size).map(|visit| schedule.readers(visit)).collect::<Vec<_>>()))
             })
             .unwrap();
             let orders: Vec<&Vec<usize>> = visited.iter().map(|(order, _)| order).collect();
             assert_eq!(orders, how.kv_order(size).unwrap().iter().collect::<Vec<_>>(), "{how:?}");
-            for (rank, (_, guests)) in visited.iter().enumerate() {
-                for (visit, guests) in guests.iter().enumerate() {
+            for (rank, (_, readers)) in visited.iter().enumerate() {
+                for (visit, readers) in readers.iter().enumerate() {
                     let meets = |other: &usize| *other != rank && orders[*other][visit] == rank;
                     assert_eq!(
-                        *guests,
+                        *readers,
                         (0..size).filter(meets).collect::<Vec<_>>(),
                         "{how:?} {rank} {visit}"
                     );

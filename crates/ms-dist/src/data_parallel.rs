@@ -1,7 +1,7 @@
 //! Data parallelism: ranks reduce gradients, each updates the shard whose optimizer state it keeps, and the updated weights
 //! are gathered.
 
-use crate::buckets::{BucketPlan, Bucketing, ParamSlice, Placed};
+use crate::buckets::{BucketParam, BucketPlan, Bucketing, ParamSlice};
 use crate::{Communicator, Pending, ReduceOp, Result};
 use ms_core::{ParamId, ParamLayout, ParamStore, PendingBucket, Shape, Tensor};
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub struct FlatBuffer {
     /// Numbers of the parameters, in registration order.
     pub params: Vec<usize>,
     /// The placed item for each of them.
-    pub placed: Vec<Placed>,
+    pub placed: Vec<BucketParam>,
     /// How they are divided into buckets.
     pub bucketing: Bucketing,
 }

@@ -213,13 +213,13 @@ pub fn exchange_rows(
 
 impl ParallelCtx {
     /// The sharding states of the residual stream between layers.
-    pub fn between_layers(&self) -> ShardStates {
+    pub fn stream_states(&self) -> ShardStates {
         let alike = if self.sequence_parallel { ShardState::Tokens } else { ShardState::Invariant };
         self.own_tokens_and(alike)
     }
 
     /// The sharding states of values of a rank's own heads.
-    pub fn of_heads(&self) -> ShardStates {
+    pub fn head_states(&self) -> ShardStates {
         self.own_tokens_and(ShardState::Sharded)
     }
 

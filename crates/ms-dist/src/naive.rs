@@ -1,6 +1,6 @@
 //! Data parallelism without buckets: the baseline that the bucketed implementation is tested against.
 
-use crate::buckets::{Bucketing, Placed};
+use crate::buckets::{BucketParam, Bucketing};
 use crate::{
     Communicator, DataParallel, Fabric, FlatBuffer, GradBuckets, ReduceOp, Reduction, Replicas, Result,
     threads,
@@ -83,7 +83,7 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
                 let mut each = EachGradient::zeros(device.arena(), DType::F32, shapes.clone());
                 fill(&mut each, &shapes, comm.rank())?;
                 let want = each.finish(&*comm, 0.25)?;
-                let placed = shapes.iter().map(|&shape| Placed { shape, own_bucket: false }).collect();
+                let placed = shapes.iter().map(|&shape| BucketParam { shape, own_bucket: false }).collect();
                 let params = (0..shapes.len()).collect();
                 let replicas = replicas(&fabric, keeping)?;
                 let flat = FlatBuffer { replicas, params, placed, bucketing: Bucketing::of(bucket_size) };

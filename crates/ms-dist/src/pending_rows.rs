@@ -1,7 +1,7 @@
 //! Overlapped exchanges: sending rows to other ranks while this one works, as two operations of a graph.
 //!
-//! Whatever is computed between [`PendingRows::begin_exchange`] or [`PendingRows::begin_gather`] and [`PendingRows::finish`] overlaps with the
-//! transfer of the rows; in the backward pass, with the transfer of their gradients.
+//! Whatever is computed between [`PendingRows::begin_exchange`] or [`PendingRows::begin_gather`] and [`PendingRows::finish`]
+//! overlaps with the transfer of the rows; in the backward pass, with the transfer of their gradients.
 
 use crate::AxisGroup;
 use crate::expert_exchange::{begin_all_rows, begin_summed_rows, gathered};
@@ -111,8 +111,8 @@ impl PendingRows {
         Self { pending, placeholder, back, begin, overlap, kind }
     }
 
-    /// Starts [`crate::exchange_rows`]. A [`ms_core::BackwardPass`] stops at its backward, which all ranks reach, however many rows
-    /// they have.
+    /// Starts [`crate::exchange_rows`]. A [`ms_core::BackwardPass`] stops at its backward, which all ranks reach, however many
+    /// rows they have.
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.

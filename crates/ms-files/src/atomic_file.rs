@@ -102,21 +102,21 @@ impl AtomicFile {
     ///
     /// # Errors
     /// [`Error`] if the file cannot be written or synced.
-    pub fn settle(mut self) -> Result<Settled> {
+    pub fn settle(mut self) -> Result<SyncedFile> {
         let writer = self.writer.take().expect("the writer is there until commit");
         let file = writer.into_inner().map_err(|e| Error::io(self.name.path(), "write")(e.into_error()))?;
         if let Some(syncer) = self.syncer.take() {
             syncer.finish().map_err(Error::io(self.name.path(), "write"))?;
         }
         file.sync_all().map_err(Error::io(self.name.path(), "write"))?;
-        Ok(Settled(self))
+        Ok(SyncedFile(self))
     }
 }
 
 /// A file that is on disk but does not have its final name yet. If dropped, it leaves nothing behind.
-pub struct Settled(AtomicFile);
+pub struct SyncedFile(AtomicFile);
 
-impl Settled {
+impl SyncedFile {
     /// Gives the file its name.
     ///
     /// # Errors

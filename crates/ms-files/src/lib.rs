@@ -18,7 +18,7 @@ mod spill;
 mod unfinished;
 pub mod zip;
 
-pub use atomic_file::{AtomicFile, Settled};
+pub use atomic_file::{AtomicFile, SyncedFile};
 pub use atomic_folder::AtomicFolder;
 pub use mapped::Mapped;
 pub use spill::Spill;

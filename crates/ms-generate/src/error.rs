@@ -50,7 +50,7 @@ pub enum Error {
     #[error("memory: about {} bytes are needed, {available} are available", needs.total())]
     Memory {
         /// What is needed, by what for.
-        needs: crate::Needs,
+        needs: crate::MemoryEstimate,
         /// Bytes that can still be taken.
         available: u64,
     },

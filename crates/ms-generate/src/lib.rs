@@ -11,16 +11,16 @@
 
 mod decode;
 mod error;
+mod memory_estimate;
 mod model;
 mod quantization;
-mod room;
 mod sampling;
 mod session;
 
 pub use decode::{Finish, Generated, Limits, generate, log_softmax, resume};
 pub use error::{Error, Result};
+pub use memory_estimate::{MemoryEstimate, MemoryRequest};
 pub use model::LoadedModel;
 pub use quantization::Quantization;
-pub use room::{Needs, Work};
 pub use sampling::{Sampler, Sampling, argmax};
 pub use session::Session;

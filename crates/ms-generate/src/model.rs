@@ -1,6 +1,6 @@
 //! A checkpoint ready to compute.
 
-use crate::room::{Needs, Work};
+use crate::memory_estimate::{MemoryEstimate, MemoryRequest};
 use crate::{Error, Quantization, Result};
 use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Region, Tensor};
 use ms_dist::ParallelCtx;
@@ -48,15 +48,15 @@ impl LoadedModel {
         quantization: Option<Quantization>,
         device: Device,
         max_position: Option<usize>,
-        work: Option<Work>,
+        work: Option<MemoryRequest>,
     ) -> Result<Self> {
         let max_position = max_position.unwrap_or(config.max_positions);
-        let fits = |needs: Needs| match work.and_then(|work| work.available) {
+        let fits = |needs: MemoryEstimate| match work.and_then(|work| work.available) {
             Some(available) if needs.total() > available => Err(Error::Memory { needs, available }),
             _ => Ok(()),
         };
         let quantized = |spec: &ParamSpec| quantization.is_some_and(|q| q.takes(config, spec));
-        let needs = Needs::before(config, dtype, &quantized, max_position);
+        let needs = MemoryEstimate::before(config, dtype, &quantized, max_position);
         fits(needs)?;
         let model = Gpt::new(config, &device, max_position)?;
         if let Some(work) = &work {

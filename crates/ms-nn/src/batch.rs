@@ -31,7 +31,7 @@ pub struct Batch {
     /// then the second ones. Experts with a capacity that take the first copies go by it; empty: as they stand here.
     pub places: Arc<[u32]>,
     /// Experts are chosen so that tokens spread evenly over them (Sinkhorn), not by their scores alone.
-    pub even_choice: bool,
+    pub sinkhorn: bool,
     /// Experts are taken in turn, by each token's place `[T]` in the whole micro-batch; `None`: as routers choose.
     pub fixed_routes: Option<Arc<[u32]>>,
     /// Those have the weights that routers give them, 0 where they are not chosen, instead of the weights of what is chosen.
@@ -165,7 +165,7 @@ impl Batch {
             capacity: None,
             capacity_shares: Arc::default(),
             places: Arc::default(),
-            even_choice: false,
+            sinkhorn: false,
             fixed_routes: None,
             fixed_by_expert: false,
             load: None,

@@ -11,7 +11,7 @@ use crate::layer::{Layer, ShardCoords};
 use crate::params::{Linear, Table};
 use crate::pass::{Carry, OverlappedPass, Pass};
 use crate::predict::{Inputs, Predictor};
-use crate::residual::{self, End, NormShape};
+use crate::residual::{self, NormShape, ResidualEnd};
 use crate::{Batch, Error, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
@@ -34,7 +34,7 @@ pub struct Gpt {
     /// ones after theirs.
     short: Option<usize>,
     /// The end of the layers' residual, if it is not a sum.
-    end: Option<Arc<dyn End>>,
+    end: Option<Arc<dyn ResidualEnd>>,
     head: Option<Head>,
     norm: NormShape,
     predictors: Vec<Predictor>,
@@ -218,7 +218,7 @@ impl Gpt {
     }
 
     /// The parameters with the chunk that each belongs to; in the order of [`Gpt::specs`].
-    pub fn held(&self) -> &[PlacedParam] {
+    pub fn placed_params(&self) -> &[PlacedParam] {
         &self.held
     }
 

@@ -4,7 +4,7 @@ use crate::attention::Shared;
 use crate::layer::{Layer, ShardCoords};
 use crate::params::{Linear, Table};
 use crate::pass::{OverlappedPass, Pass, run_recomputed};
-use crate::residual::{self, End, NormShape};
+use crate::residual::{self, NormShape, ResidualEnd};
 use crate::{Batch, Result};
 use ms_core::{Graph, Tensor, Var, ops};
 use ms_spec::{ModelConfig, Part, Place, Role, SavePolicy};
@@ -39,7 +39,7 @@ pub(crate) struct Predictor {
     eh_proj: Linear,
     layer: Arc<Layer>,
     /// The end of the layer's residual, if it is not a sum.
-    end: Option<Arc<dyn End>>,
+    end: Option<Arc<dyn ResidualEnd>>,
     final_norm: Linear,
     norm: NormShape,
     /// Whether the states come first in `eh_proj`.

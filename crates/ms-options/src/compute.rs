@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use ms_cli::{Usage, refuse};
 use ms_core::{DType, Device};
 use ms_cpu::{Choice, CpuBackend};
-use ms_generate::{LoadedModel, Needs, Quantization, Work};
+use ms_generate::{LoadedModel, MemoryEstimate, MemoryRequest, Quantization};
 use std::path::{Path, PathBuf};
 
 options! {
@@ -183,8 +183,8 @@ impl Loading {
         &self,
         default: DType,
         positions: Option<usize>,
-        work: Work,
-        lower: impl Fn(&Needs) -> &'static str,
+        work: MemoryRequest,
+        lower: impl Fn(&MemoryEstimate) -> &'static str,
     ) -> Result<LoadedModel> {
         let load = self.source.model_folder()?;
         let dtype = self.weights.dtype(default);
@@ -199,7 +199,7 @@ impl Loading {
         let source = source.map_err(|e| place(e.into()))?;
         let config = self.model.beside(source.config(), self.source.describes_model())?;
         // What exists in addition to the device's threads.
-        let work = Work { available: ms_cli::available_memory(), ..work };
+        let work = MemoryRequest { available: ms_cli::available_memory(), ..work };
         let quantization = self.weights.quantization(dtype)?;
         LoadedModel::load(&source, &config, dtype, quantization, device, positions, Some(work)).map_err(
             |error| match error {

@@ -2,8 +2,8 @@
 
 mod communication;
 mod layouts;
+mod memory_estimate;
 mod rehearse;
-mod room;
 pub(crate) mod smart_swap;
 
 use crate::resolve::Resolved;
@@ -11,6 +11,8 @@ use crate::resolve::chosen::Chosen;
 use crate::resolve::stages::{activations, first_of_stage};
 use anyhow::{Result, anyhow};
 pub use layouts::Layouts;
+use memory_estimate::MemoryEstimate;
+pub use memory_estimate::check as check_memory;
 use ms_cli::Usage;
 use ms_core::{Axis, Grid, OptimizerSharding, ParamId};
 use ms_dist::ContextParallel;
@@ -20,8 +22,6 @@ use ms_spec::{Item, PassBytes, PlacedParam, Placement, memory};
 use ms_trainer::RecomputeTiming;
 use ms_trainer::rehearsal::Rehearsal;
 use rehearse::Stage;
-use room::Needs;
-pub use room::check as check_memory;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ pub fn plan(r: &Resolved) -> Result<Value> {
             "optimizer": most("optimizer_bytes"),
             "activations": most("activation_bytes"),
         },
-        "memory": Needs::of(r)?.to_json(),
+        "memory": MemoryEstimate::of(r)?.to_json(),
         "notes": {
             "bytes_per_rank": "the most of any one rank; activations: the peak of an iteration, as rehearsed",
             "memory": "all ranks together, since they share this machine, by formula; activations: one forward pass of each rank, of \
@@ -259,7 +259,7 @@ fn ranks(
             "activation_bytes": tried(|t| json!(t.pass_bytes)).unwrap_or(json!(passes.kept.saturating_add(passes.again))),
             "kept_bytes": tried(|t| json!(t.kept_bytes)).unwrap_or(json!(passes.kept)),
             "swapped_bytes": tried(|t| json!(t.host_bytes)).unwrap_or(json!(passes.sent)),
-            "snapshot_bytes": room::snapshot(&r.config, &r.topology.grid, rank, placement)?,
+            "snapshot_bytes": memory_estimate::snapshot(&r.config, &r.topology.grid, rank, placement)?,
             "peak_bytes": tried(|t| json!(t.peak_bytes)),
             "peak_block_bytes": tried(|t| json!(t.peak_block_bytes)),
             "largest_tensor_bytes": tried(|t| json!(t.largest_bytes)),

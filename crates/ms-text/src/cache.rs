@@ -39,7 +39,7 @@ pub(crate) struct Header {
 
 /// A tokenizer as it was kept.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Kept {
+pub(crate) struct CachedTokenizer {
     pub(crate) header: Header,
     pub(crate) texts: Texts,
     pub(crate) parts: Parts,
@@ -55,7 +55,7 @@ pub(crate) struct Facts {
 }
 
 /// Reads a file; `None` if there is none, or it is damaged or another tokenizer's.
-pub(crate) fn read(path: &Path, fingerprint: &str) -> Option<Kept> {
+pub(crate) fn read(path: &Path, fingerprint: &str) -> Option<CachedTokenizer> {
     let file = std::fs::File::open(path).ok()?;
     let length = file.metadata().ok().filter(|m| m.is_file() && m.len() <= MOST)?.len();
     let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
@@ -67,7 +67,7 @@ pub(crate) fn read(path: &Path, fingerprint: &str) -> Option<Kept> {
     kept
 }
 
-fn parse(bytes: &[u8]) -> Option<Kept> {
+fn parse(bytes: &[u8]) -> Option<CachedTokenizer> {
     let rest = bytes.strip_prefix(&MAGIC)?;
     let (crc, rest) = rest.split_at_checked(4)?;
     if crc32c::crc32c(rest) != u32::from_le_bytes(crc.try_into().ok()?) {
@@ -95,7 +95,7 @@ fn parse(bytes: &[u8]) -> Option<Kept> {
         around: header.around.clone(),
     };
     let texts = Texts::of_parts(texts, spans, sorted)?;
-    rest.is_empty().then_some(Kept { header, texts, parts })
+    rest.is_empty().then_some(CachedTokenizer { header, texts, parts })
 }
 
 fn compose(facts: Facts, texts: &Texts, parts: &Parts) -> Option<Vec<u8>> {

@@ -2,8 +2,8 @@
 
 mod special;
 
-use crate::cache::{self, Facts, Kept};
-use crate::engine::{Built, Engine, Parts, SentencePieceEngine, SmallEngine};
+use crate::cache::{self, CachedTokenizer, Facts};
+use crate::engine::{BuiltEngine, Engine, Parts, SentencePieceEngine, SmallEngine};
 use crate::folder::{self, FolderFacts};
 use crate::source::Source;
 use crate::vocabulary::{AddedToken, Vocabulary};
@@ -38,7 +38,7 @@ pub struct Tokenizer {
     which: Engine,
     vocabulary: Vocabulary,
     /// Built on first use: fitting a tokenizer to a template adds tokens, and engines cannot be changed.
-    built: OnceLock<std::result::Result<Built, String>>,
+    built: OnceLock<std::result::Result<BuiltEngine, String>>,
     /// What encodes until the engine is worth building; only a tokenizer that was kept has it.
     small: Option<SmallEngine>,
     path: PathBuf,
@@ -120,7 +120,7 @@ impl Tokenizer {
         dir: &Path,
         source: Source,
         facts: FolderFacts,
-        kept: Kept,
+        kept: CachedTokenizer,
     ) -> std::result::Result<Self, Box<(Source, FolderFacts)>> {
         let texts = Arc::new(kept.texts);
         let small = SmallEngine::new(kept.parts, texts.clone(), &kept.header.added, kept.header.engine);
@@ -304,20 +304,20 @@ impl Tokenizer {
     }
 
     /// Builds the engine; `first` is the definition if it is at hand.
-    fn build(&self, first: Option<Value>) -> Result<Built> {
+    fn build(&self, first: Option<Value>) -> Result<BuiltEngine> {
         if let Some(model) = self.source.sentencepiece() {
             let engine = SentencePieceEngine::new(model)
                 .map_err(|reason| Error::Engine { path: self.source.path.clone(), reason })?;
-            return Ok(Built::bare(engine));
+            return Ok(BuiltEngine::bare(engine));
         }
         let first = std::cell::Cell::new(first);
-        Built::new(&self.source.path, self.which, || match first.take() {
+        BuiltEngine::new(&self.source.path, self.which, || match first.take() {
             Some(definition) => Ok(definition),
             None => self.fitted(self.source.definition(&self.facts)?),
         })
     }
 
-    fn built(&self) -> Result<&Built> {
+    fn built(&self) -> Result<&BuiltEngine> {
         let built = self.built.get_or_init(|| self.build(None).map_err(|e| e.to_string()));
         built
             .as_ref()

@@ -458,7 +458,7 @@ pub struct Routing {
     /// Those weigh what routers give them, nothing where they are not chosen (upstream's head); else what is chosen (v2.0.0).
     pub fixed_by_expert: bool,
     /// Experts are chosen so that tokens spread evenly over them (`sinkhorn`).
-    pub even_choice: bool,
+    pub sinkhorn: bool,
     /// How many copies of tokens an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
     /// That is counted over shares of the tokens, as these ranks route them: on one rank, to compare it with them.

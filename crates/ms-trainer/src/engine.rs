@@ -144,7 +144,7 @@ impl Engine {
             store.set_shard_states(model.specs().iter().map(states));
         }
         let grads = GradBuckets::zeros(device.arena(), config.gradient_dtype(), &dp);
-        let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
+        let counts: Vec<bool> = model.placed_params().iter().map(|p| counts(p, &ctx)).collect();
         let of = (model.specs(), &counts[..]);
         let optimizer = Optimizer::new(&device, &dp, of, &store, config.update, (form, host.as_ref()))?;
         let shared = SharedGradients::new(&model, &ctx, &placement);

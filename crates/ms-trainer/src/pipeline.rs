@@ -366,7 +366,7 @@ impl Iteration<'_> {
             }
             let in_rows = || own.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
             // Only while a step is made: what is validated goes where the scores are highest.
-            batch.even_choice = config.routing.even_choice && self.iteration.is_some();
+            batch.sinkhorn = config.routing.sinkhorn && self.iteration.is_some();
             batch.fixed_routes = config.routing.fixed.then(in_rows);
             batch.fixed_by_expert = config.routing.fixed_by_expert;
             batch.load = Some(self.this.load.clone());
@@ -431,8 +431,8 @@ impl Iteration<'_> {
         overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<(Option<Carry>, Output)> {
         let input = input.map(|BoundaryTensors { stream, shared_kv, picks }| Carry {
-            stream: g.input(stream).with_shard_states(self.ctx.between_layers()),
-            shared_kv: shared_kv.map(|t| g.input(t).with_shard_states(self.ctx.of_heads())),
+            stream: g.input(stream).with_shard_states(self.ctx.stream_states()),
+            shared_kv: shared_kv.map(|t| g.input(t).with_shard_states(self.ctx.head_states())),
             picks,
         });
         let (model, store, ctx) = (self.model, self.store, self.ctx);
@@ -440,10 +440,10 @@ impl Iteration<'_> {
         if !model.ends(chunk).1 {
             if g.records() {
                 // The next chunk takes it to be so.
-                carry.stream.shard_states().assert_declared(ctx.between_layers(), "the stream at a border");
+                carry.stream.shard_states().assert_declared(ctx.stream_states(), "the stream at a border");
                 let shared_kv = carry.shared_kv.iter();
                 shared_kv.for_each(|v| {
-                    v.shard_states().assert_declared(ctx.of_heads(), "what is lent across a border")
+                    v.shard_states().assert_declared(ctx.head_states(), "what is lent across a border");
                 });
             }
             return Ok((input, Output::Activations(carry)));

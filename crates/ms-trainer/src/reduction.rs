@@ -2,7 +2,7 @@
 
 use crate::Result;
 use ms_core::{Axis, Device, Grid, ParamId, Tensor};
-use ms_dist::buckets::{Bucketing, ParamSlice, Placed};
+use ms_dist::buckets::{BucketParam, Bucketing, ParamSlice};
 use ms_dist::{Communicator, DataParallel, FlatBuffer, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
 use ms_spec::{ModelConfig, Place, PlacedParam, Placement, Slot};
@@ -17,7 +17,7 @@ pub struct BufferSpec {
     /// Numbers of the parameters among those that the rank holds, in registration order.
     pub params: Vec<usize>,
     /// What is placed for each of them.
-    pub placed: Vec<Placed>,
+    pub placed: Vec<BucketParam>,
     /// How they are cut.
     pub bucketing: Bucketing,
 }
@@ -47,7 +47,7 @@ pub fn buffers(
                 if held.chunk == chunk && held.spec.of_experts() == experts {
                     let shape = ms_spec::local(&held.spec, grid, rank)?.local_shape();
                     buffer.params.push(i);
-                    buffer.placed.push(Placed { shape, own_bucket: shared.contains(&held.spec.name) });
+                    buffer.placed.push(BucketParam { shape, own_bucket: shared.contains(&held.spec.name) });
                 }
             }
             if !buffer.params.is_empty() {
@@ -75,14 +75,14 @@ pub(crate) fn data_parallel(
     bucketing: Bucketing,
 ) -> Result<DataParallel> {
     let shared = shared_by_stages(model.config(), placement);
-    let buffers = buffers(model.held(), &shared, &ctx.grid, ctx.rank, bucketing)?;
+    let buffers = buffers(model.placed_params(), &shared, &ctx.grid, ctx.rank, bucketing)?;
     let flat = |b: BufferSpec| FlatBuffer {
         replicas: if b.experts { ctx.expert_replicas.clone() } else { ctx.replicas.clone() },
         params: b.params,
         placed: b.placed,
         bucketing: b.bucketing,
     };
-    Ok(DataParallel::new(&turns(model.held()), buffers.into_iter().map(flat).collect()))
+    Ok(DataParallel::new(&turns(model.placed_params()), buffers.into_iter().map(flat).collect()))
 }
 
 /// When a forward pass comes to each parameter: in their order, but a copy of an embedding serves the end of the last chunk.
@@ -100,7 +100,7 @@ impl SharedGradients {
     /// Those of what the rank holds.
     pub(crate) fn new(model: &Gpt, ctx: &ParallelCtx, placement: &Placement) -> Self {
         let of = |comm: &Arc<dyn Communicator>, wanted: &dyn Fn(&PlacedParam) -> bool| {
-            let held = model.held().iter().enumerate();
+            let held = model.placed_params().iter().enumerate();
             let ids: Vec<ParamId> = held.filter(|(_, p)| wanted(p)).map(|(i, _)| ParamId(i as u32)).collect();
             (comm.size() > 1 && !ids.is_empty()).then(|| (comm.clone(), ids))
         };
@@ -127,7 +127,7 @@ impl SharedGradients {
             true if p.spec.slot.place == Place::Embedding => uses(p),
             true => 1,
         };
-        model.held().iter().map(of).collect()
+        model.placed_params().iter().map(of).collect()
     }
 
     /// Puts the sums in place of the parts of what this rank owns: `owned`, a tensor for each bucket, is reduced over

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 options! {
     /// What is measured, and how.
-    pub(crate) struct Asked in "Task" {
+    pub(crate) struct TaskOptions in "Task" {
         pub(crate) tasks: Vec<String> = "--task", "benchmark to run: mmlu, boolq, hellaswag, cmmlu or ceval";
         pub(crate) folders: Vec<String> = "--task-data-path", "folder of the benchmark's files";
         pub(crate) data: Vec<String> = "--data-path", "folder of the benchmark's files, as --task-data-path", group = "Data";
@@ -23,6 +23,6 @@ gathered_options! {
     pub(crate) struct Options {
         pub(crate) loading: Loading,
         pub(crate) tokenizer: TokenizerFolder,
-        pub(crate) asked: Asked,
+        pub(crate) asked: TaskOptions,
     }
 }

@@ -1,6 +1,6 @@
 //! Running a benchmark: questions, model, answers, score.
 
-use crate::options::{Asked, Options};
+use crate::options::{Options, TaskOptions};
 use crate::question::{Answer, Question};
 use crate::report::{Row, Sample};
 use crate::task::Task;
@@ -8,14 +8,14 @@ use anyhow::{Context, Result, ensure};
 use ms_cli::megatron::{Args, Upstream};
 use ms_cli::{Usage, refuse};
 use ms_core::DType;
-use ms_generate::{LoadedModel, Session, Work};
+use ms_generate::{LoadedModel, MemoryRequest, Session};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// The questions of `task`, as the flags want them asked.
-fn questions(o: &Asked, task: &Task, version: Upstream) -> Result<Vec<Question>> {
+fn questions(o: &TaskOptions, task: &Task, version: Upstream) -> Result<Vec<Question>> {
     let dir = o.data.last().or(o.folders.last());
     let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of the benchmark".into()))?;
     let harness = o.protocol == "harness";
@@ -203,7 +203,7 @@ impl std::fmt::LowerHex for HexDigest {
 }
 
 fn model(o: &Options, longest: usize) -> Result<LoadedModel> {
-    let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available: None };
+    let work = MemoryRequest { prompt: longest, new: 0, slots: 1, rows: 0, available: None };
     o.loading.load(DType::Bf16, Some(longest), work, |needs| match needs.cache > needs.weights {
         true => "--num-fewshot or --max-new-tokens",
         false => "the size of the model, or pass --dtype bf16",

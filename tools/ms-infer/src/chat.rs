@@ -107,10 +107,10 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         args.say_aside(text);
     }
     // What a turn has in common with the beginning of the one before is not computed again.
-    let mut past: Option<Past> = None;
+    let mut past: Option<PreviousTurn> = None;
     let mut session = Session::new(&model, 1, ROOM.min(model.model.max_position()));
     let (mut history, mut whole): (Vec<Value>, Vec<Value>) = Default::default();
-    let mut given = o.asked.prompts.clone().into_iter();
+    let mut given = o.generation.prompts.clone().into_iter();
     let mut lines = std::io::stdin().lock().lines();
     loop {
         let turn = match given.next() {
@@ -212,14 +212,14 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         reply.pop_if(|last| setup::limits(o, &model, &tokenizer).stop_tokens.contains(last));
         // Tokens after a text that ended the answer are not part of it.
         let complete = spelt(&tokenizer, &reply)? == text;
-        past = Some(Past { plain, ids, reply: Some(reply).filter(|_| complete), text: text.clone() });
+        past = Some(PreviousTurn { plain, ids, reply: Some(reply).filter(|_| complete), text: text.clone() });
         history.push(json!({"role": "assistant", "content": text}));
         whole.push(json!({"role": "assistant", "content": text}));
     }
 }
 
 /// The turn before.
-struct Past {
+struct PreviousTurn {
     /// The tokens of its prompt's text.
     plain: Vec<u32>,
     /// The tokens of its prompt: those of earlier replies as they were generated.
@@ -229,7 +229,7 @@ struct Past {
     text: String,
 }
 
-impl Past {
+impl PreviousTurn {
     /// The tokens of a prompt whose text has the tokens `plain` and goes on from this turn: those before are as they were. So are
     /// the reply's, where its text stands in the prompt as it is; it may be cut into others. `None` if the prompt begins
     /// otherwise.

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
         refuse!("--prompt: it has no tokens; a model needs at least one to continue from");
     }
     let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
-    let asked = o.asked.at_once.min(ids.len());
+    let asked = o.generation.at_once.min(ids.len());
     let model = setup::model(o, DType::Bf16, Ask::Continue(longest, asked))?;
     ids.iter().try_for_each(|ids| setup::fits(&model, ids))?;
     let window = model.model.max_position();
@@ -62,7 +62,7 @@ fn some(
     let json = args.json();
     let start = Instant::now();
     let mut first = vec![None; ids.len()];
-    let echoed = !json && !o.asked.no_echo;
+    let echoed = !json && !o.generation.no_echo;
     let echo = |i: usize| if echoed { prompts[i].as_str() } else { "" };
     say(echo(0))?;
     let done = several(o, session, tokenizer, ids, echoed, rule, |i, piece| {
@@ -98,7 +98,7 @@ fn some(
 /// The requested prompts; `-` reads stdin.
 pub(crate) fn prompts(o: &Options) -> Result<Vec<String>> {
     let read = |p: &String| if p == "-" { read_stdin(true) } else { Ok(p.clone()) };
-    o.asked.prompts.iter().map(read).collect()
+    o.generation.prompts.iter().map(read).collect()
 }
 
 /// Prints a text at once.
@@ -147,7 +147,7 @@ fn several(
     // Behind an echo the text goes on; alone it is one of its own.
     let text = |ids: &Vec<u32>| {
         let pieces = Detokenizer::behind(tokenizer, true, if echoed { &ids[..] } else { &[] });
-        (pieces, StopTexts::new(o.asked.stops.clone()))
+        (pieces, StopTexts::new(o.generation.stops.clone()))
     };
     let mut texts: Vec<_> = ids.iter().map(text).collect();
     let mut failed = None;

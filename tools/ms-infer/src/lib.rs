@@ -52,7 +52,7 @@ pub fn main() -> Result<()> {
     let Some((words, args)) = begin(line(), 1)? else { return Ok(()) };
     let command = words.first().map(String::as_str);
     let o: Options = args.read()?;
-    if let (Some(word), false) = (command, o.asked.tasks.is_empty()) {
+    if let (Some(word), false) = (command, o.generation.tasks.is_empty()) {
         refuse!("--task: cannot be combined with the command {word}");
     }
     let reads = |command| reads::check(&args, &o, &[command]);
@@ -67,7 +67,7 @@ pub fn main() -> Result<()> {
 
 /// The tasks of upstream's `inference.py`, in the order given.
 fn tasks(args: &Args, o: &Options) -> Result<()> {
-    let mut names = o.asked.tasks.clone();
+    let mut names = o.generation.tasks.clone();
     if names.is_empty() && args.written_flags().next().is_none() {
         refuse!("expected generate, chat or logits, or the arguments of upstream's inference.py");
     }

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     fn need<'a>(path: &'a Option<PathBuf>, flag: &str) -> Result<&'a Path> {
         Ok(path.as_deref().ok_or_else(|| Usage(format!("{flag} is required: a safetensors file")))?)
     }
-    let (input, output) = (need(&o.asked.input, "--input")?, need(&o.asked.output, "--output")?);
+    let (input, output) = (need(&o.generation.input, "--input")?, need(&o.generation.output, "--output")?);
     let (ids, batch, seq) = read_ids(input)?;
     let model = setup::model(o, DType::F32, Ask::Logits(batch, seq))?;
     let vocab = model.config().vocab;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 options! {
     /// What the model is asked.
-    pub(crate) struct Asked in "Generation" {
+    pub(crate) struct GenerationOptions in "Generation" {
         pub(crate) tasks: Vec<String> = "--task", "tasks to run: greedy, do_sample, chat", group = "Task";
         pub(crate) prompts: Vec<String> = "--prompt", "texts to continue, one after the other (- reads one from stdin); in a chat, its first turn", own = own("prompt"), by = TEXTS;
         pub(crate) at_once: usize = "--prompts-at-once", "maximum number of prompts processed in parallel, each with its own cache; every text is what it is alone", range = "[1,8]", own = own_or("prompts_at_once", "1"), by = &[GENERATE];
@@ -31,7 +31,7 @@ options! {
 
 options! {
     /// How turns become a prompt.
-    pub(crate) struct Forms in "Generation" {
+    pub(crate) struct PromptOptions in "Generation" {
         pub(crate) own_template: bool = "--hf-chat-template", "use the tokenizer's chat template";
         pub(crate) template: Option<String> = "--prompt-type", "name of the prompt template", group = "Data";
         pub(crate) templates: Option<PathBuf> = "--prompt-type-path", "file of prompt templates", group = "Data";
@@ -40,7 +40,7 @@ options! {
 
 options! {
     /// How tokens are drawn.
-    pub(crate) struct Draws in "Generation" {
+    pub(crate) struct SamplingOptions in "Generation" {
         temperature: f64 = "--temperature", "divide logits by this number; 0 takes the likeliest token (greedy)", range = "[0,)";
         top_k: usize = "--top-k", "sample among the k likeliest tokens (0: off)", range = "[0,268435456]";
         top_p: f64 = "--top-p", "sample among the likeliest tokens with this total probability (0: off)", range = "[0,1]";
@@ -55,14 +55,14 @@ gathered_options! {
     pub(crate) struct Options {
         pub(crate) loading: Loading = EVERY,
         pub(crate) tokenizer: TokenizerFolder = TEXTS,
-        pub(crate) asked: Asked = EVERY,
+        pub(crate) generation: GenerationOptions = EVERY,
         pub(crate) chat: Chat = &[CHAT],
-        pub(crate) forms: Forms = TURNS,
-        pub(crate) sampling: Draws = DRAWN,
+        pub(crate) forms: PromptOptions = TURNS,
+        pub(crate) sampling: SamplingOptions = DRAWN,
     }
 }
 
-impl Draws {
+impl SamplingOptions {
     /// Whether nothing is drawn.
     pub(crate) fn takes_the_likeliest(&self) -> bool {
         self.temperature == 0.0

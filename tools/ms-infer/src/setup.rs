@@ -4,7 +4,7 @@ use crate::options::Options;
 use anyhow::Result;
 use ms_cli::refuse;
 use ms_core::DType;
-use ms_generate::{Error, Limits, LoadedModel, Work};
+use ms_generate::{Error, Limits, LoadedModel, MemoryRequest};
 use ms_text::Tokenizer;
 
 /// What a command is about to ask of a model.
@@ -21,13 +21,15 @@ pub(crate) enum Ask {
 /// # Errors
 /// If a flag is wrong, the model cannot be read, or needs more memory than there is.
 pub(crate) fn model(o: &Options, default: DType, ask: Ask) -> Result<LoadedModel> {
-    let default = if o.asked.bf16 { DType::Bf16 } else { default };
-    let new = usize::try_from(o.asked.max_new_tokens).unwrap_or(usize::MAX);
+    let default = if o.generation.bf16 { DType::Bf16 } else { default };
+    let new = usize::try_from(o.generation.max_new_tokens).unwrap_or(usize::MAX);
     let (positions, work) = match ask {
-        Ask::Continue(prompt, slots) => (None, Work { prompt, new, slots, rows: 0, available: None }),
+        Ask::Continue(prompt, slots) => {
+            (None, MemoryRequest { prompt, new, slots, rows: 0, available: None })
+        }
         Ask::Logits(sequences, tokens) => {
             let rows = (sequences as u64).saturating_mul(tokens as u64);
-            (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available: None })
+            (Some(tokens.max(1)), MemoryRequest { prompt: tokens, new: 0, slots: 0, rows, available: None })
         }
     };
     o.loading.load(default, positions, work, |needs| match (ask, needs.cache > needs.weights) {
@@ -63,6 +65,6 @@ pub(crate) fn fits(model: &LoadedModel, prompt: &[u32]) -> Result<()> {
 
 /// New tokens at most (-1: as many as fit), and the tokens that end a text: the model's own and the tokenizer's.
 pub(crate) fn limits(o: &Options, model: &LoadedModel, tokenizer: &Tokenizer) -> Limits {
-    let stop_tokens = if o.asked.ignore_eos { Vec::new() } else { model.stop_tokens(tokenizer) };
-    Limits { max_new_tokens: usize::try_from(o.asked.max_new_tokens).unwrap_or(usize::MAX), stop_tokens }
+    let stop_tokens = if o.generation.ignore_eos { Vec::new() } else { model.stop_tokens(tokenizer) };
+    Limits { max_new_tokens: usize::try_from(o.generation.max_new_tokens).unwrap_or(usize::MAX), stop_tokens }
 }

@@ -153,13 +153,13 @@ fn difference(a: &StreamInfo, b: &StreamInfo) -> Option<(&'static str, String, S
 }
 
 /// What the flags ask of the rows of a stream.
-struct Wish {
+struct PackRequest {
     seq_length: Option<usize>,
     /// How to pack; `None` writes rows as they are.
     options: Option<PackOptions>,
 }
 
-impl Wish {
+impl PackRequest {
     fn new(args: &Pack, info: &StreamInfo) -> Result<Self> {
         let seq_length = args.seq_length.or(info.seq_length.map(|n| n as usize));
         let packable = RecordKind::of_style(&info.style).is_ok_and(RecordKind::packable);
@@ -210,9 +210,9 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
             );
         }
     }
-    let wish = Wish::new(args, &info)?;
+    let request = PackRequest::new(args, &info)?;
     if args.dry_run {
-        return compare(streams, &columns, &wish, args.window as usize, common);
+        return compare(streams, &columns, &request, args.window as usize, common);
     }
     let prefix = args.output_prefix.as_deref();
     let prefix = prefix.ok_or_else(|| Usage("no output\nhint: pass --output-prefix PREFIX".into()))?;
@@ -222,15 +222,15 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
     let _claim = Claim::new(prefix, interrupt)?;
     interrupt.output(prefix);
     record::forget(prefix)?;
-    let packing = wish.options.is_some();
+    let packing = request.options.is_some();
     let spinner = common.progress().spinner("packing");
-    let (rows, sink): (u64, Box<dyn Sink>) = match wish.options {
+    let (rows, sink): (u64, Box<dyn Sink>) = match request.options {
         Some(options) => {
             let mut sink = Box::new(PackedSink::create(&prefixes, &columns, options).map_err(as_usage)?);
             (streams.pack(&mut sink)?, sink)
         }
         None => {
-            let mut sink = Box::new(IndexedSink::create(&prefixes, wish.seq_length)?);
+            let mut sink = Box::new(IndexedSink::create(&prefixes, request.seq_length)?);
             (pour(streams.rows(), sink.as_mut())?, sink)
         }
     };
@@ -266,8 +266,14 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
 }
 
 /// What every way of packing would give.
-fn compare(streams: Streams, columns: &[String], wish: &Wish, window: usize, common: &Common) -> Result<()> {
-    let Some(options) = wish.options else {
+fn compare(
+    streams: Streams,
+    columns: &[String],
+    request: &PackRequest,
+    window: usize,
+    common: &Common,
+) -> Result<()> {
+    let Some(options) = request.options else {
         refuse!("--dry-run compares ways of packing; these rows are not packed");
     };
     options.check().map_err(as_usage)?;

@@ -2,7 +2,7 @@
 //!
 //! Here the flags are converted to the plain values that the run takes.
 
-use crate::care::{Care, Caring};
+use crate::curation::{Curation, CurationOptions};
 use crate::mixture::{Mixing, Mixture};
 use crate::recognise::{self, first_record};
 use crate::sentences::{Sentences, splitter};
@@ -103,7 +103,7 @@ gathered_options! {
         pub(crate) prompts: Prompts,
         pub(crate) vocabulary: Tokens,
         pub(crate) work: Working,
-        pub(crate) care: Caring,
+        pub(crate) curation: CurationOptions,
         pub(crate) mixing: Mixing,
         pub(crate) sentences: Sentences,
     }
@@ -145,7 +145,7 @@ pub(crate) struct Tokenize {
     pub(crate) parts: u64,
     /// How the sets of a `dataset_info.json` become one, unless they just follow each other.
     pub(crate) mixture: Option<Mixture>,
-    pub(crate) care: Care,
+    pub(crate) curation: Curation,
     /// It is shown and not done.
     pub(crate) planned: bool,
 }
@@ -217,7 +217,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
         check_prefix(Path::new(prefix))?;
     }
     // Upstream replaces what is there. Its argument lists are taken as they are; with --style it takes --force.
-    let force = o.care.force || !reading.style.is_given();
+    let force = o.curation.force || !reading.style.is_given();
     let merge = &reading.merge;
     if !merge.is_empty() {
         let [folder] = reading.input.as_slice() else {
@@ -371,20 +371,20 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
         Target::Files { prefix, .. } => Some(prefix.as_path()),
         Target::Stream => None,
     };
-    let mut care = Care::resolve(args, o, kind, &options.json_keys, files)?;
+    let mut curation = Curation::resolve(args, o, kind, &options.json_keys, files)?;
     if let Some(splitter) = splitter(&o.sentences, o.upstream, &target)? {
-        care.settings.insert("sentence_model_sha256".into(), splitter.content_hash().into());
-        care.settings.sort_keys();
+        curation.settings.insert("sentence_model_sha256".into(), splitter.content_hash().into());
+        curation.settings.sort_keys();
         options.sentences = Some(Arc::new(splitter));
     }
     let mixture = Mixture::resolve(o, kind, sets)?;
-    if mixture.is_some() && !care.intake.takes_all() {
+    if mixture.is_some() && !curation.selection.takes_all() {
         refuse!(
             "--mix-strategy and --max-samples count records, which --sample, --filter, --dedup and --on-error skip change\nhint: make each set on its own, and ms-pack merge them"
         );
     }
     Ok(Job::Tokenize(Box::new(Tokenize {
-        care,
+        curation,
         options,
         tokenizer,
         inputs,

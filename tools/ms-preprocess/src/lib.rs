@@ -4,14 +4,14 @@
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
 mod macros;
 
-mod care;
 mod cli;
+mod curation;
 mod empty;
+mod memory_estimate;
 mod merge;
 mod mixture;
 mod peers;
 mod recognise;
-mod room;
 mod run;
 mod sentences;
 

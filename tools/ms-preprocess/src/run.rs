@@ -1,8 +1,8 @@
 //! A run over records: in one go, or shard by shard.
 
 use crate::as_usage;
-use crate::care::beside;
 use crate::cli::{Target, Tokenize};
+use crate::curation::beside;
 use crate::peers::{Peers, peers, together};
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
@@ -12,7 +12,8 @@ use ms_data::indexed::{bin_path, idx_path};
 use ms_data::pack::PackOptions;
 use ms_data::preprocess::shards::Shards;
 use ms_data::preprocess::{
-    self, InputRecord, Lengths, Manifest, Output, OutputRecord, Report, Standing, count_rows, rows_per_part,
+    self, InputRecord, Lengths, Manifest, ManifestStatus, Output, OutputRecord, Report, count_rows,
+    rows_per_part,
 };
 use ms_data::records::{FileDigest, RawRecord, RecordReader};
 use ms_data::select::{Shuffle, shuffled};
@@ -29,10 +30,10 @@ const BAR_WIDTH: usize = 48;
 
 pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Result<()> {
     let started = Instant::now();
-    crate::room::check(job)?;
+    crate::memory_estimate::check(job)?;
     let tokenizer = job.tokenizer.load()?;
     let handler = Handler::new(job.options.clone(), tokenizer).map_err(as_usage)?;
-    if let Some(bytes) = crate::room::input_bytes(job) {
+    if let Some(bytes) = crate::memory_estimate::input_bytes(job) {
         handler.tokenizer().expect(bytes);
     }
     if job.planned {
@@ -40,19 +41,19 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
     }
     let peers = peers();
     let manifest_path = match &job.target {
-        Target::Files { prefix, .. } if job.care.manifest => Some(beside(prefix, "manifest.json")),
+        Target::Files { prefix, .. } if job.curation.manifest => Some(beside(prefix, "manifest.json")),
         _ => None,
     };
     if let Some(path) = &manifest_path
-        && !job.care.force
+        && !job.curation.force
         && path.exists()
     {
         match Manifest::standing(path, &wanted_manifest(job, &handler))? {
-            Standing::Absent => {}
-            Standing::UpToDate(made) => {
+            ManifestStatus::Absent => {}
+            ManifestStatus::UpToDate(made) => {
                 return if peers.rank() == 0 { up_to_date(args, path, &made) } else { Ok(()) };
             }
-            Standing::Differs(what) => {
+            ManifestStatus::Differs(what) => {
                 if matches!(job.target, Target::Files { force: false, .. }) {
                     bail!(
                         "{}: the dataset is another: {what}\nhint: pass --force to replace it",
@@ -72,7 +73,7 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
         }
         _ => None,
     };
-    let result = if job.care.resume || peers.size() > 1 {
+    let result = if job.curation.resume || peers.size() > 1 {
         by_shards(args, job, &handler, peers.as_ref())
     } else {
         std::thread::scope(|scope| {
@@ -132,16 +133,16 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     let digests: Arc<Mutex<Vec<FileDigest>>> = Arc::default();
     let reader: Records = match &job.mixture {
         Some(mixture) => mixture.records(&job.inputs, handler).map_err(as_usage)?,
-        None if job.care.manifest && matches!(job.target, Target::Files { .. }) => {
+        None if job.curation.manifest && matches!(job.target, Target::Files { .. }) => {
             Box::new(RecordReader::new(job.inputs.clone()).with_digests(Arc::clone(&digests)))
         }
         None => Box::new(RecordReader::new(job.inputs.clone())),
     };
-    let records: Records = match job.care.shuffle {
+    let records: Records = match job.curation.shuffle {
         None => reader,
         Some((seed, memory)) => {
             // What the sample leaves out need not be written anywhere.
-            let sampling = job.care.intake.sampling;
+            let sampling = job.curation.selection.sampling;
             let taken = reader.filter(move |record| {
                 record.as_ref().map_or(true, |record| sampling.is_none_or(|sampling| sampling.takes(record)))
             });
@@ -154,7 +155,7 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
             Box::new(shuffled(taken, Shuffle { seed, memory, folder }))
         }
     };
-    preprocess::run_into(records, handler, job.workers, &job.care.intake, &mut output, |report| {
+    preprocess::run_into(records, handler, job.workers, &job.curation.selection, &mut output, |report| {
         bar.set_position(report.bytes);
     })?;
     bar.finish_and_clear();
@@ -175,7 +176,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
     let Target::Files { prefix, .. } = &job.target else {
         refuse!("several processes need --output-prefix: they cannot share a stream");
     };
-    if job.care.shuffle.is_some() {
+    if job.curation.shuffle.is_some() {
         return Err(
             Usage("several processes work file by file, --shuffle on all records at once".into()).into()
         );
@@ -188,12 +189,13 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
     let opened = if peers.rank() == 0 { open_output(job, handler).map(Some) } else { Ok(None) };
     let opened = together(peers, opened)?;
     let settings =
-        format!("{} {}", Value::Object(job.care.settings.clone()), handler.tokenizer().content_hash());
+        format!("{} {}", Value::Object(job.curation.settings.clone()), handler.tokenizer().content_hash());
     let info = stream_info(handler)?;
     let work = || -> Result<Shards<'_>> {
         let folder = beside(prefix, "parts");
-        let shards = Shards::new(&folder, job.inputs.clone(), settings, handler, &job.care.intake, info)
-            .map_err(as_usage)?;
+        let shards =
+            Shards::new(&folder, job.inputs.clone(), settings, handler, &job.curation.selection, info)
+                .map_err(as_usage)?;
         let pending = shards.pending(peers.rank(), peers.size())?;
         let total: u64 =
             pending.iter().filter_map(|&i| Some(job.inputs[i].path.metadata().ok()?.len())).sum();
@@ -251,7 +253,7 @@ fn input_records(job: &Tokenize, digests: &[FileDigest]) -> Result<Vec<InputReco
 fn wanted_manifest(job: &Tokenize, handler: &Handler) -> Manifest {
     let program = format!("ms-preprocess {}", env!("CARGO_PKG_VERSION"));
     let hash = handler.tokenizer().content_hash().to_owned();
-    let mut manifest = Manifest::new(program, job.care.settings.clone(), hash);
+    let mut manifest = Manifest::new(program, job.curation.settings.clone(), hash);
     manifest.inputs = job
         .inputs
         .iter()
@@ -329,10 +331,10 @@ fn stream_info(handler: &Handler) -> Result<StreamInfo> {
 fn open_output(job: &Tokenize, handler: &Handler) -> Result<Output<'static>> {
     check_beside_absent(job)?;
     let mut output = Output::new(open_sink(job, handler)?);
-    if let Some(path) = &job.care.rejects {
+    if let Some(path) = &job.curation.rejects {
         output.keep_rejects(path)?;
     }
-    if job.care.stats {
+    if job.curation.stats {
         let limit = handler.options().seq_length.map(|n| n as u64);
         output.keep_lengths(Lengths::new(handler.columns(), limit));
     }
@@ -343,10 +345,11 @@ fn open_output(job: &Tokenize, handler: &Handler) -> Result<Output<'static>> {
 fn check_beside_absent(job: &Tokenize) -> Result<()> {
     let (prefix, force) = match &job.target {
         Target::Files { prefix, force } => (Some(prefix), *force),
-        Target::Stream => (None, job.care.force),
+        Target::Stream => (None, job.curation.force),
     };
-    let stats = prefix.filter(|_| job.care.stats).map(|prefix| stats_paths(prefix));
-    match stats.into_iter().flatten().chain(job.care.rejects.clone()).find(|path| !force && path.exists()) {
+    let stats = prefix.filter(|_| job.curation.stats).map(|prefix| stats_paths(prefix));
+    match stats.into_iter().flatten().chain(job.curation.rejects.clone()).find(|path| !force && path.exists())
+    {
         Some(path) => Err(ms_data::Error::Exists { path }.into()),
         None => Ok(()),
     }
@@ -379,7 +382,7 @@ fn open_sink(job: &Tokenize, handler: &Handler) -> Result<Box<dyn Sink>> {
 fn plan(args: &Args, job: &Tokenize, handler: &Handler) -> Result<()> {
     let files: Vec<String> = job.inputs.iter().map(|file| file.path.display().to_string()).collect();
     let bytes = total_bytes(job);
-    let memory = crate::room::Estimate::of(job).bytes();
+    let memory = crate::memory_estimate::Estimate::of(job).bytes();
     let outputs: Vec<String> = match &job.target {
         Target::Stream => vec!["-".into()],
         Target::Files { prefix, .. } => {
@@ -420,7 +423,7 @@ fn finish(args: &Args, job: &Tokenize, done: &Done, seconds: f64) -> Result<()> 
     }
     if report.rejected > 0 {
         let kept =
-            job.care.rejects.as_ref().map_or(String::new(), |path| format!("; see {}", path.display()));
+            job.curation.rejects.as_ref().map_or(String::new(), |path| format!("; see {}", path.display()));
         tracing::warn!("{} records could not be used and were skipped{kept}", report.rejected);
     }
     let mut text = if args.json() {

@@ -8,11 +8,11 @@
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
 mod macros;
 
+mod fault_injection;
 mod keep;
 mod options;
 mod parity;
 mod plan;
-mod planted;
 mod profile;
 mod ranks;
 mod report;
@@ -26,7 +26,7 @@ use ms_kernels::Arithmetic;
 use ms_kernels::choice::Choice;
 use ms_options::training::{self, MOST_RANKS, Options, Purpose, Resolved};
 use ms_trainer::{Hooks, Outcome, RankUsage};
-use options::Doing;
+use options::RunMode;
 use ranks::Ranks;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -71,7 +71,7 @@ hint: ms-train -h lists the flags, ms-train --help says what each means";
 pub fn line() -> &'static Line {
     static LINE: OnceLock<Line> = OnceLock::new();
     LINE.get_or_init(|| {
-        Line::new::<(ConfigFile, (Doing, Options))>(Program::Train, "ms-train", ABOUT).with_help(&[
+        Line::new::<(ConfigFile, (RunMode, Options))>(Program::Train, "ms-train", ABOUT).with_help(&[
             ("--load", "folder of the checkpoint to start from"),
             (
                 "--pretrained-checkpoint",
@@ -100,22 +100,22 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         refuse!("{NOTHING_GIVEN}");
     }
     let mut args = parse_or_exit(line(), &argv)?;
-    let doing: Doing = args.read()?;
-    args.keep_to_level(doing.level);
+    let run_mode: RunMode = args.read()?;
+    args.keep_to_level(run_mode.level);
     if args.explains()? {
         return Ok(());
     }
     args.check()?;
     training::check(&args)?;
-    let plans = parity || doing.dry_run || doing.print_config;
+    let plans = parity || run_mode.dry_run || run_mode.print_config;
     let ranks = if plans { Ranks::Threads } else { Ranks::find(&mut args)? };
-    ranks.finish(|ranks| begun(args, &doing, parity, ranks, interrupt))
+    ranks.finish(|ranks| begun(args, &run_mode, parity, ranks, interrupt))
 }
 
 /// What is done when it is known who takes part.
 fn begun(
     mut args: Args,
-    doing: &Doing,
+    run_mode: &RunMode,
     parity: bool,
     ranks: &Ranks,
     interrupt: &ms_cli::Interrupt,
@@ -126,13 +126,13 @@ fn begun(
     let o = o.with_sizes_of_checkpoint(&mut args)?;
     let args = &args;
     args.say_notes();
-    if doing.fit.is_some() && !doing.dry_run {
+    if run_mode.fit.is_some() && !run_mode.dry_run {
         refuse!("--fit: needs --dry-run, which plans and starts nothing");
     }
-    if parity && doing.dry_run {
+    if parity && run_mode.dry_run {
         refuse!("--dry-run: parity runs what it compares; leave one of them out");
     }
-    let purpose = doing.purpose(parity);
+    let purpose = run_mode.purpose(parity);
     let resolved = training::resolve(&o, purpose, ranks::launched(&o.world, purpose)?)?;
     match purpose {
         Purpose::Compare if resolved.world > MOST_RANKS => refuse!(
@@ -140,8 +140,8 @@ fn begun(
             resolved.world
         ),
         Purpose::Compare => parity::run(args, &resolved),
-        _ if doing.print_config => report::print_config(args, &resolved),
-        Purpose::Outline | Purpose::Plan => match &doing.fit {
+        _ if run_mode.print_config => report::print_config(args, &resolved),
+        Purpose::Outline | Purpose::Plan => match &run_mode.fit {
             Some(limit) => plan::print_layouts(args, &o, &resolved, limit),
             None => plan::print(args, &resolved),
         },
@@ -193,7 +193,7 @@ fn train(
     let started = std::time::Instant::now();
     let taken = OnceLock::new();
     let rank = |fabric: &dyn Fabric| -> Result<Outcome> {
-        let ctx = planted::plant(resolved.context(fabric)?)?;
+        let ctx = fault_injection::plant(resolved.context(fabric)?)?;
         let choice = agreed(choice, &ctx, resolved.config.dtype)?;
         taken.get_or_init(|| choice);
         let job = std::env::var(env_vars::SLURM_JOB_ID).unwrap_or_default();

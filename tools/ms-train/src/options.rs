@@ -4,7 +4,7 @@ use ms_options::training::Purpose;
 
 options! {
     /// What is done instead of a run.
-    pub(crate) struct Doing in "Configuration" {
+    pub(crate) struct RunMode in "Configuration" {
         pub(crate) dry_run: bool = "--dry-run", "show the plan and write nothing", own = own_or("dry_run", "false");
         pub(crate) print_config: bool = "--print-config", "print every value and where it comes from, and stop", own = own_or("print_config", "false");
         pub(crate) level: u64 = "--optimization-level", "below 2: ignore the flags of upstream's level-2 features, with a warning; --explain lists them", group = "Parallelism", range = "[0,2]";
@@ -12,7 +12,7 @@ options! {
     }
 }
 
-impl Doing {
+impl RunMode {
     /// What a run is resolved for; `parity`: to be compared with one rank.
     pub(crate) fn purpose(&self, parity: bool) -> Purpose {
         match (parity, self.dry_run, self.print_config) {

@@ -40,7 +40,7 @@ fn both(trial: &Trial, shape: Shape) -> Result<(Found, Found), ParityError> {
     tracing::info!("one rank, {STEPS} steps in f64");
     let want = trial.alone().run(&device, &steps, None)?;
     tracing::info!("{} ranks, {STEPS} steps in f64", trial.grid.world());
-    let planted = |ctx: ParallelCtx| crate::planted::plant(ctx).expect("the variable was looked at");
+    let planted = |ctx: ParallelCtx| crate::fault_injection::plant(ctx).expect("the variable was looked at");
     Ok((want, trial.run(&device, &steps, Some(&planted))?))
 }
 
@@ -49,7 +49,7 @@ fn both(trial: &Trial, shape: Shape) -> Result<(Found, Found), ParityError> {
 /// # Errors
 /// If a rank fails, or with the first thing that differs, and the smallest case that still fails.
 pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
-    crate::planted::check()?;
+    crate::fault_injection::check()?;
     let (trial, shape) = small(r)?;
     let topology = trial.grid.describe();
     let (want, got) = both(&trial, shape).or_else(|apart| -> Result<_> {

@@ -19,7 +19,7 @@ pub(crate) enum Ranks {
 
 /// What launchers say of this process.
 #[derive(Debug, Default)]
-struct Surroundings {
+struct LauncherEnv {
     /// Processes that a launcher of MPI started.
     mpi: Option<usize>,
     /// From torchrun's variables, if they are set.
@@ -32,14 +32,14 @@ struct Surroundings {
 /// Where MPI has put a process: its number and how many there are, in the run and on its machine.
 #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))] // without MPI there is nothing to compare
 #[derive(Clone, Copy, Debug)]
-struct Placed {
+struct MpiPosition {
     rank: usize,
     world: usize,
     rank_here: usize,
     world_here: usize,
 }
 
-impl Surroundings {
+impl LauncherEnv {
     /// By the variables of Open MPI and of launchers with PMI, and those of torchrun. The rendezvous address (`MASTER_ADDR`,
     /// `MASTER_PORT`) is not needed: MPI knows.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
@@ -73,7 +73,7 @@ impl Surroundings {
 
     /// torchrun's variables must say what MPI says.
     #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))]
-    fn agree(&self, placed: Placed) -> Result<()> {
+    fn agree(&self, placed: MpiPosition) -> Result<()> {
         let all = [
             ("RANK", self.rank, placed.rank),
             ("WORLD_SIZE", self.world, placed.world),
@@ -128,7 +128,7 @@ impl Ranks {
     /// If launchers say what this build cannot do, or what contradicts the flags.
     pub(crate) fn find(args: &mut Args) -> Result<Self> {
         world_of_torchrun()?;
-        let surroundings = Surroundings::of(|name| std::env::var(name).ok());
+        let surroundings = LauncherEnv::of(|name| std::env::var(name).ok());
         if !surroundings.wants_mpi(cfg!(feature = "mpi"))? {
             return Ok(Self::Threads);
         }
@@ -136,16 +136,16 @@ impl Ranks {
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn begin(_: &mut Args, _: &Surroundings) -> Result<Self> {
+    fn begin(_: &mut Args, _: &LauncherEnv) -> Result<Self> {
         Ok(Self::Threads)
     }
 
     #[cfg(feature = "mpi")]
-    fn begin(args: &mut Args, surroundings: &Surroundings) -> Result<Self> {
+    fn begin(args: &mut Args, surroundings: &LauncherEnv) -> Result<Self> {
         let run = ms_dist::mpi::start()?;
         let (rank, size) = (run.fabric().rank(), run.fabric().world());
         let (rank_here, here) = run.place_here();
-        let placed = Placed { rank, world: size, rank_here, world_here: here };
+        let placed = MpiPosition { rank, world: size, rank_here, world_here: here };
         let ready = surroundings.agree(placed).and_then(|()| {
             let asked = args.read::<World>()?;
             asked.limit().into_iter().for_each(|limit| run.wait_at_most(limit));
@@ -250,8 +250,8 @@ fn reason_of<T>(done: &std::thread::Result<Result<T>>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn surroundings(pairs: &[(&str, &str)]) -> Surroundings {
-        Surroundings::of(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned()))
+    fn surroundings(pairs: &[(&str, &str)]) -> LauncherEnv {
+        LauncherEnv::of(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned()))
     }
 
     #[test]
@@ -275,12 +275,12 @@ mod tests {
         // Its size alone is enough to know that there are others.
         assert!(surroundings(&torch[1..2]).wants_mpi(true).is_err());
         let both = surroundings(&[torch[0], torch[1], torch[2], torch[3], mpi[0]]);
-        let placed = Placed { rank: 2, world: 4, rank_here: 2, world_here: 4 };
+        let placed = MpiPosition { rank: 2, world: 4, rank_here: 2, world_here: 4 };
         both.agree(placed).unwrap();
         let said = |placed| both.agree(placed).unwrap_err().to_string();
-        assert_eq!(said(Placed { rank: 1, ..placed }), "RANK: expected 1, as MPI has it, found 2");
+        assert_eq!(said(MpiPosition { rank: 1, ..placed }), "RANK: expected 1, as MPI has it, found 2");
         assert_eq!(
-            said(Placed { rank: 1, world: 8, rank_here: 0, world_here: 1 }),
+            said(MpiPosition { rank: 1, world: 8, rank_here: 0, world_here: 1 }),
             "RANK and WORLD_SIZE and LOCAL_RANK: expected 1 and 8 and 0, as MPI has it, found 2 and 4 and 2"
         );
         let here = surroundings(&[("LOCAL_WORLD_SIZE", "2"), mpi[0]]);

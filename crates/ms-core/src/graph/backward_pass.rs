@@ -17,9 +17,9 @@ pub struct BackwardPass {
     wrt: Vec<Option<u32>>,
     /// Weight gradients that are computed once the next exchange has started.
     held_back: WeightGradStore,
-    /// An inner walk that runs before the next operation, and the inputs of the operation that it belongs to.
+    /// An inner pass that runs before the next operation, and the inputs of the operation that it belongs to.
     inner: Option<(Box<BackwardPass>, Vec<Option<Source>>)>,
-    /// Whether the walk stopped before an operation that waits for other ranks.
+    /// Whether it stopped before an operation that waits for other ranks.
     stopped: bool,
 }
 
@@ -97,7 +97,7 @@ impl BackwardPass {
         self.wrt.iter().map(|o| o.and_then(|o| self.grads[o as usize].clone())).collect()
     }
 
-    /// Takes over the gradients that have reached `inputs` of an outer walk, to add to them in the order of one walk over
+    /// Takes over the gradients that have reached `inputs` of an outer pass, to add to them in the order of one pass over
     /// everything.
     fn resume_from(&mut self, inputs: &[Option<Source>], outer: &mut [Option<Tensor>]) -> Result<()> {
         for (source, wrt) in inputs.iter().zip(&self.wrt) {
@@ -206,7 +206,7 @@ pub struct BackwardCx<'a> {
     held_back: &'a mut WeightGradStore,
     /// Whether such an exchange follows.
     holds_back: bool,
-    /// An inner walk to run after the operation.
+    /// An inner pass to run after the operation.
     inner: Option<BackwardPass>,
 }
 

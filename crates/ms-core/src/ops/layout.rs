@@ -42,10 +42,8 @@ macro_rules! op {
                 along: crate::Digit,
                 inputs: crate::shard_state::InputStates<'_>,
             ) -> crate::shard_state::OutputState {
-                let rule: fn(
-                    crate::Digit,
-                    crate::shard_state::InputStates<'_>,
-                ) -> crate::shard_state::OutputState = $rule;
+                use crate::shard_state::{InputStates, OutputState};
+                let rule: fn(crate::Digit, InputStates<'_>) -> OutputState = $rule;
                 rule(along, inputs)
             }
 

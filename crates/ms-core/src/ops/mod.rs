@@ -35,7 +35,7 @@ pub use moe::{
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute, recompute_behind};
 pub use recurrent::*;
-pub use sinkhorn::{EvenChoice, sinkhorn};
+pub use sinkhorn::{SinkhornChoice, sinkhorn};
 
 use crate::{Device, Grads, Result, Saved, Tensor};
 

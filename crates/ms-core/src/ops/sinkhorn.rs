@@ -4,7 +4,7 @@ use super::moe::TokenGroup;
 use crate::{Result, Tensor};
 
 /// What a Sinkhorn router picks.
-pub struct EvenChoice {
+pub struct SinkhornChoice {
     /// The experts of each token `[T,K]`, i32, best first.
     pub experts: Tensor,
     /// The smallest margin, as a share of a token, between what was picked and what was not; infinite without a choice.
@@ -25,7 +25,7 @@ const EPS: f64 = 1e-8;
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/moe/moe_utils.py`, `sinkhorn`; Clark et al., arXiv:2202.01169.
-pub fn sinkhorn(logits: &Tensor, top_k: usize, ranks: Option<&dyn TokenGroup>) -> Result<EvenChoice> {
+pub fn sinkhorn(logits: &Tensor, top_k: usize, ranks: Option<&dyn TokenGroup>) -> Result<SinkhornChoice> {
     let (tokens, count) = logits.as_matrix();
     let cost: Vec<f64> = logits.ready()?.to_reals()?.into_iter().map(f64::exp).collect();
     let rows = || cost.chunks_exact(count.max(1));
@@ -55,7 +55,7 @@ pub fn sinkhorn(logits: &Tensor, top_k: usize, ranks: Option<&dyn TokenGroup>) -
         }
         experts.extend(order.iter().take(top_k).map(|&e| e as i32));
     }
-    Ok(EvenChoice { experts: Tensor::from_slice(logits.arena(), [tokens, top_k], &experts)?, margin })
+    Ok(SinkhornChoice { experts: Tensor::from_slice(logits.arena(), [tokens, top_k], &experts)?, margin })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Writing a `.bin`/`.idx` pair.
 
 use super::{IndexedDataset, MAGIC, TokenType, VERSION, bin_path, idx_path};
-use crate::{AtomicFile, Error, Result, Settled};
+use crate::{AtomicFile, Error, Result, SyncedFile};
 use ms_files::Spill;
 use std::io::Write;
 use std::ops::Range;
@@ -201,8 +201,8 @@ impl IndexedWriter {
 
 /// A dataset that is on disk but does not have its final names yet. If dropped, it leaves nothing behind.
 pub struct Complete {
-    bin: Settled,
-    idx: Settled,
+    bin: SyncedFile,
+    idx: SyncedFile,
 }
 
 impl Complete {

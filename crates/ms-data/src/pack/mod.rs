@@ -88,14 +88,14 @@ impl PackOptions {
 #[derive(Debug)]
 pub struct Packer {
     options: PackOptions,
-    wait: Waiting,
+    wait: PendingSamples,
     row: RowBuilder,
     counts: PackCounts,
 }
 
 /// Samples that have no complete row yet.
 #[derive(Debug)]
-enum Waiting {
+enum PendingSamples {
     /// All of them, and the length that each takes up.
     Store(SampleStore, Vec<u32>),
     /// Those of the open rows: ids and labels.
@@ -149,8 +149,8 @@ impl Packer {
     pub fn new(options: PackOptions, spill: PathBuf) -> Self {
         let capacity = options.row_tokens.saturating_sub(1);
         let wait = match Window::new(options.packing, capacity) {
-            Some(window) => Waiting::Window(window),
-            None => Waiting::Store(SampleStore::new(spill), Vec::new()),
+            Some(window) => PendingSamples::Window(window),
+            None => PendingSamples::Store(SampleStore::new(spill), Vec::new()),
         };
         Self { options, wait, row: RowBuilder::default(), counts: PackCounts::default() }
     }
@@ -176,11 +176,11 @@ impl Packer {
         self.counts.tokens += kept as u64;
         let (ids, labels) = (&input_ids[..kept], &labels[..kept]);
         match &mut self.wait {
-            Waiting::Store(store, lengths) => {
+            PendingSamples::Store(store, lengths) => {
                 store.push(ids, labels)?;
                 lengths.push(taken as u32);
             }
-            Waiting::Window(window) => {
+            PendingSamples::Window(window) => {
                 if let Some(samples) = window.add(taken, (ids.to_vec(), labels.to_vec())) {
                     self.counts.rows += 1;
                     self.row.write(&self.options, &samples, write)?;
@@ -221,13 +221,13 @@ impl Packer {
     pub fn finish(&mut self, mut write: impl FnMut(&PackedRow) -> Result<()>) -> Result<()> {
         let (options, row, counts) = (&self.options, &mut self.row, &mut self.counts);
         match &mut self.wait {
-            Waiting::Window(window) => {
+            PendingSamples::Window(window) => {
                 for samples in window.finish() {
                     counts.rows += 1;
                     row.write(options, &samples, &mut write)?;
                 }
             }
-            Waiting::Store(store, lengths) => {
+            PendingSamples::Store(store, lengths) => {
                 knapsack_bins(lengths, options.row_tokens as u32 - 1, |bin| {
                     counts.rows += 1;
                     row.begin();

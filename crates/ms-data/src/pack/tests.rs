@@ -89,7 +89,7 @@ proptest! {
             lengths.iter().enumerate().map(|(i, &n)| (vec![i as i32 + 1; n], vec![-(i as i32) - 1; n])).collect();
         let dir = tempfile::tempdir().unwrap();
         let mut packer = Packer::new(options, dir.path().join("spill"));
-        if let Waiting::Store(store, _) = &mut packer.wait { *store = SampleStore::holding(dir.path().join("spill"), memory); }
+        if let PendingSamples::Store(store, _) = &mut packer.wait { *store = SampleStore::holding(dir.path().join("spill"), memory); }
         let mut rows = Vec::new();
         let mut keep = |row: &PackedRow| { rows.push(row.clone()); Ok(()) };
         for (ids, labels) in &samples {

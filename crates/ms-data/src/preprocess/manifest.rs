@@ -60,7 +60,7 @@ pub struct OutputRecord {
 
 /// How a dataset relates to what is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ManifestStatus {
     /// There is no manifest.
     Absent,
     /// It is what the same command would make.
@@ -145,13 +145,13 @@ impl Manifest {
     ///
     /// # Errors
     /// [`Error::Io`] of the manifest or an input.
-    pub fn standing(path: &Path, wanted: &Self) -> Result<Standing> {
+    pub fn standing(path: &Path, wanted: &Self) -> Result<ManifestStatus> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Standing::Absent),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(ManifestStatus::Absent),
             Err(e) => return Err(Error::Io { path: path.into(), source: e }),
         };
-        let differs = |what: String| Ok(Standing::Differs(what));
+        let differs = |what: String| Ok(ManifestStatus::Differs(what));
         let Ok(made) = serde_json::from_slice::<Self>(&bytes) else {
             return differs("its manifest cannot be read".into());
         };
@@ -183,7 +183,7 @@ impl Manifest {
                 return differs(what);
             }
         }
-        Ok(Standing::UpToDate(Box::new(made)))
+        Ok(ManifestStatus::UpToDate(Box::new(made)))
     }
 
     /// The manifest in the folder of `output` that names it among its outputs, and its path.

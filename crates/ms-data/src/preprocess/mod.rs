@@ -6,20 +6,20 @@
 //!
 //! - [`run`] does that in one go; [`shards`] keeps the rows of every input file separate, so that an interrupted run can
 //!   resume, or several processes can share the work, with the same bytes at the end.
-//! - [`Intake`] says which records are used, and what happens to those that cannot be.
+//! - [`RecordSelection`] says which records are used, and what happens to those that cannot be.
 //! - [`Manifest`] records what a dataset was made from; [`Lengths`] what is in it.
 
-mod intake;
 mod lengths;
 mod manifest;
 mod output;
+mod selection;
 pub mod shards;
 mod workers;
 
-pub use intake::{Intake, OnError, Reject};
 pub use lengths::Lengths;
-pub use manifest::{InputRecord, Manifest, OutputRecord, Standing, file_sha256};
+pub use manifest::{InputRecord, Manifest, ManifestStatus, OutputRecord, file_sha256};
 pub use output::Output;
+pub use selection::{OnError, RecordSelection, Reject};
 pub use workers::{CHUNK_BYTES, OPEN_CHUNKS};
 
 use crate::handler::{Handler, Row};
@@ -107,7 +107,7 @@ pub fn run(
 ) -> Result<(Report, Summary)> {
     let mut output = Output::new(sink);
     output.part_rows = part_rows;
-    run_into(records, handler, workers, &Intake::default(), &mut output, progress)?;
+    run_into(records, handler, workers, &RecordSelection::default(), &mut output, progress)?;
     output.finish()
 }
 
@@ -119,12 +119,12 @@ pub fn run_into(
     records: impl Iterator<Item = Result<RawRecord>> + Send,
     handler: &Handler,
     workers: usize,
-    intake: &Intake,
+    selection: &RecordSelection,
     output: &mut Output<'_>,
     mut progress: impl FnMut(&Report) + Send,
 ) -> Result<()> {
-    output.start(intake);
-    let encode = |records: &[RawRecord]| intake.encode(handler, records);
+    output.start(selection);
+    let encode = |records: &[RawRecord]| selection.encode(handler, records);
     encode_all(records, workers, encode, |chunk| {
         output.take(chunk)?;
         progress(output.report());

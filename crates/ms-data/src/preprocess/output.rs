@@ -1,10 +1,10 @@
 //! The end of the pipeline: final deduplication, counts, rejects, and the sink.
 
-use super::intake::Intake;
+use super::selection::RecordSelection;
 use super::{Chunk, Encoding, Lengths, Reject, Report};
 use crate::select::Deduplicator;
 use crate::sink::{Sink, Summary};
-use crate::{AtomicFile, Error, Result, Settled};
+use crate::{AtomicFile, Error, Result, SyncedFile};
 use std::io::Write;
 use std::path::Path;
 
@@ -64,8 +64,8 @@ impl<'a> Output<'a> {
         self.lengths.as_ref()
     }
 
-    pub(super) fn start(&mut self, intake: &Intake) {
-        self.known = intake.dedup.map(Deduplicator::new);
+    pub(super) fn start(&mut self, selection: &RecordSelection) {
+        self.known = selection.dedup.map(Deduplicator::new);
     }
 
     pub(super) fn take(&mut self, chunk: Chunk) -> Result<()> {
@@ -120,7 +120,7 @@ impl<'a> Output<'a> {
     pub fn finish(self) -> Result<(Report, Summary)> {
         let rejects = self.rejects.map(AtomicFile::settle).transpose()?;
         let summary = self.sink.finish()?;
-        rejects.map_or(Ok(()), Settled::publish)?;
+        rejects.map_or(Ok(()), SyncedFile::publish)?;
         Ok((self.report, summary))
     }
 }

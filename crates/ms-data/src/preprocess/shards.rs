@@ -5,8 +5,8 @@
 //! files. [`Shards::merge`] then passes all rows, in the order of the inputs, through the same output as a single run: the
 //! same bytes.
 
-use super::intake::{Intake, Reject};
 use super::manifest::{hex, size_and_time};
+use super::selection::{RecordSelection, Reject};
 use super::workers::encode_all;
 use super::{Encoding, Output, Report};
 use crate::handler::{Handler, Row};
@@ -33,13 +33,13 @@ pub struct Shards<'a> {
     /// Everything but the files that decides what a shard holds.
     settings: String,
     handler: &'a Handler,
-    intake: &'a Intake,
+    selection: &'a RecordSelection,
     info: StreamInfo,
 }
 
 /// The note written next to a complete shard.
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct ShardRecord {
     fingerprint: String,
     report: Report,
     rejects: Vec<Reject>,
@@ -57,14 +57,14 @@ impl<'a> Shards<'a> {
         files: Vec<InputFile>,
         settings: String,
         handler: &'a Handler,
-        intake: &'a Intake,
+        selection: &'a RecordSelection,
         info: StreamInfo,
     ) -> Result<Self> {
         if files.iter().any(|file| file.path == Path::new("-")) {
             return Err(Error::options("standard input cannot be read again, nor shared"));
         }
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        Ok(Self { folder: folder.into(), files, settings, handler, intake, info })
+        Ok(Self { folder: folder.into(), files, settings, handler, selection, info })
     }
 
     fn path(&self, shard: usize, suffix: &str) -> PathBuf {
@@ -80,9 +80,9 @@ impl<'a> Shards<'a> {
     }
 
     /// The note of a shard that is complete and still right.
-    fn note(&self, shard: usize) -> Result<Option<Note>> {
+    fn note(&self, shard: usize) -> Result<Option<ShardRecord>> {
         let Ok(bytes) = std::fs::read(self.path(shard, "json")) else { return Ok(None) };
-        let note: Option<Note> = serde_json::from_slice(&bytes).ok();
+        let note: Option<ShardRecord> = serde_json::from_slice(&bytes).ok();
         let fingerprint = self.fingerprint(shard)?;
         Ok(note.filter(|note| note.fingerprint == fingerprint && self.path(shard, "tokens").is_file()))
     }
@@ -140,7 +140,7 @@ impl<'a> Shards<'a> {
         let fingerprint = self.fingerprint(shard)?;
         let mut columns = self.handler.columns().to_vec();
         columns.push(CONTINUES_COLUMN.to_owned());
-        if self.intake.dedup.is_some() {
+        if self.selection.dedup.is_some() {
             columns.push(KEY_COLUMN.to_owned());
         }
         let path = self.path(shard, "tokens");
@@ -150,7 +150,7 @@ impl<'a> Shards<'a> {
         let records = RecordReader::numbered([(shard as u32, self.files[shard].clone())])
             .with_digests(Arc::clone(&digests));
         let (mut report, mut rejects) = (Report::default(), Vec::new());
-        let encode = |records: &[_]| self.intake.encode(self.handler, records);
+        let encode = |records: &[_]| self.selection.encode(self.handler, records);
         encode_all(records, workers, encode, |chunk| {
             report.add(&chunk.report);
             rejects.extend(chunk.rejects);
@@ -169,7 +169,7 @@ impl<'a> Shards<'a> {
         file.commit()?;
         let digest = digests.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let (bytes, sha256) = digest.map(|digest| (digest.bytes, digest.sha256)).unwrap_or_default();
-        let note = Note { fingerprint, report, rejects, bytes, sha256 };
+        let note = ShardRecord { fingerprint, report, rejects, bytes, sha256 };
         let path = self.path(shard, "json");
         let mut file = AtomicFile::create(&path)?;
         file.write_all(&serde_json::to_vec(&note).expect("texts and numbers")).map_err(Error::io(&path))?;
@@ -181,7 +181,7 @@ impl<'a> Shards<'a> {
     /// # Errors
     /// [`Error::Input`] if a shard is not complete; what reading and writing give.
     pub fn merge(&self, output: &mut Output<'_>, mut progress: impl FnMut(usize)) -> Result<Vec<FileDigest>> {
-        output.start(self.intake);
+        output.start(self.selection);
         let mut digests = Vec::with_capacity(self.files.len());
         for (shard, file) in self.files.iter().enumerate() {
             let path = self.path(shard, "tokens");
@@ -200,7 +200,7 @@ impl<'a> Shards<'a> {
             let mut encoding = Encoding::default();
             for row in TokenReader::new(stream, &name)? {
                 let mut columns = row?.columns;
-                if self.intake.dedup.is_some() {
+                if self.selection.dedup.is_some() {
                     let key = columns.pop().flatten().and_then(|ids| DedupKey::from_ids(&ids));
                     encoding.key =
                         Some(key.ok_or_else(|| bad("a row without what duplicates are compared by"))?);

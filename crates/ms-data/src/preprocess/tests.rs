@@ -53,16 +53,23 @@ impl Bench {
         output
     }
 
-    fn run(&self, name: &str, workers: usize, intake: &Intake) -> Report {
+    fn run(&self, name: &str, workers: usize, selection: &RecordSelection) -> Report {
         let mut output = self.output(name);
-        run_into(RecordReader::new(self.files.clone()), &self.handler, workers, intake, &mut output, |_| ())
-            .unwrap();
+        run_into(
+            RecordReader::new(self.files.clone()),
+            &self.handler,
+            workers,
+            selection,
+            &mut output,
+            |_| (),
+        )
+        .unwrap();
         output.finish().unwrap().0
     }
 
-    fn shards<'a>(&'a self, intake: &'a Intake) -> Shards<'a> {
+    fn shards<'a>(&'a self, selection: &'a RecordSelection) -> Shards<'a> {
         let info = StreamInfo { style: "pretrain".into(), tokenizer: "x".into(), ..StreamInfo::default() };
-        Shards::new(&self.path("work"), self.files.clone(), "settings".into(), &self.handler, intake, info)
+        Shards::new(&self.path("work"), self.files.clone(), "settings".into(), &self.handler, selection, info)
             .unwrap()
     }
 
@@ -73,13 +80,13 @@ impl Bench {
     }
 }
 
-fn choosy(dedup: Dedup) -> Intake {
-    Intake {
+fn choosy(dedup: Dedup) -> RecordSelection {
+    RecordSelection {
         sampling: Some(Sampling::new(0.9, 3).unwrap()),
         filters: vec![Filter::parse("not:text 7[0-9] ").unwrap(), Filter::parse("tokens>=2").unwrap()],
         dedup: Some(dedup),
         on_error: OnError::Skip,
-        ..Intake::default()
+        ..RecordSelection::default()
     }
 }
 
@@ -88,10 +95,12 @@ fn a_bad_record_stops_the_run_or_is_passed_over_with_its_line() {
     let bench = Bench::new();
     let records = || RecordReader::new(bench.files.clone());
     let mut output = bench.output("stop");
-    let error = run_into(records(), &bench.handler, 2, &Intake::default(), &mut output, |_| ()).unwrap_err();
+    let error =
+        run_into(records(), &bench.handler, 2, &RecordSelection::default(), &mut output, |_| ()).unwrap_err();
     assert!(error.to_string().ends_with("b.jsonl: record 201: line 202: text: expected a text"), "{error}");
     drop(output);
-    let report = bench.run("skip", 3, &Intake { on_error: OnError::Skip, ..Intake::default() });
+    let report =
+        bench.run("skip", 3, &RecordSelection { on_error: OnError::Skip, ..RecordSelection::default() });
     assert_eq!((report.records, report.rejected), (602, 2));
     let rejects = std::fs::read_to_string(bench.path("skip.rejects")).unwrap();
     let lines: Vec<Reject> = rejects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -109,19 +118,19 @@ fn a_bad_record_stops_the_run_or_is_passed_over_with_its_line() {
 fn the_choice_of_records_does_not_depend_on_workers_or_shards() {
     for dedup in [Dedup::Exact, Dedup::min_hash(0.95).unwrap()] {
         let bench = Bench::new();
-        let intake = choosy(dedup);
-        let want = bench.run("one", 1, &intake);
+        let selection = choosy(dedup);
+        let want = bench.run("one", 1, &selection);
         let left = want.records - want.unsampled - want.filtered - want.duplicates - want.rejected;
         assert!(
             want.unsampled > 30 && want.filtered > 10 && want.duplicates > 150 && want.rejected > 0,
             "{want:?}"
         );
         assert_eq!(crate::indexed::IndexedDataset::open(bench.path("one")).unwrap().len() as u64, left);
-        assert_eq!(bench.run("five", 5, &intake), want);
+        assert_eq!(bench.run("five", 5, &selection), want);
         assert_eq!(bench.bytes("five"), bench.bytes("one"));
 
         // Two processes, the second of which dies after its first shard and comes back.
-        let shards = bench.shards(&intake);
+        let shards = bench.shards(&selection);
         let (first, second) = (shards.pending(0, 2).unwrap(), shards.pending(1, 2).unwrap());
         let mut all = [first.clone(), second.clone()].concat();
         all.sort_unstable();
@@ -129,7 +138,7 @@ fn the_choice_of_records_does_not_depend_on_workers_or_shards() {
         first.iter().for_each(|&shard| shards.encode(shard, 2, |_| ()).unwrap());
         let error = shards.merge(&mut bench.output("early"), |_| ()).unwrap_err().to_string();
         assert!(error.contains("this shard is not complete"), "{error}");
-        assert_eq!(bench.shards(&intake).pending(0, 1).unwrap(), second);
+        assert_eq!(bench.shards(&selection).pending(0, 1).unwrap(), second);
         second.iter().for_each(|&shard| shards.encode(shard, 1, |_| ()).unwrap());
         let mut output = bench.output("shards");
         shards.merge(&mut output, |_| ()).unwrap();
@@ -156,23 +165,23 @@ fn a_record_that_cannot_be_used_is_an_error_whether_or_not_it_occurred_before() 
     }
     std::fs::write(bench.path("d.jsonl"), text).unwrap();
     let files = || discover(&bench.path("d.jsonl"), Documents::Records).unwrap();
-    let intake = |on_error| Intake {
+    let selection = |on_error| RecordSelection {
         dedup: Some(Dedup::Exact),
         dedup_scope: crate::select::Scope::Fields(vec!["text".into()]),
         on_error,
-        ..Intake::default()
+        ..RecordSelection::default()
     };
     for workers in [1, 2, 3] {
-        let run = |name: &str, intake: &Intake| {
+        let run = |name: &str, selection: &RecordSelection| {
             let sink =
                 IndexedSink::create(&[bench.path(name), bench.path(&format!("{name}2"))], None).unwrap();
             let mut output = Output::new(Box::new(sink));
-            run_into(RecordReader::new(files()), &handler, workers, intake, &mut output, |_| ())
+            run_into(RecordReader::new(files()), &handler, workers, selection, &mut output, |_| ())
                 .and_then(|()| output.finish())
         };
-        let error = run("stop", &intake(OnError::Stop)).unwrap_err().to_string();
+        let error = run("stop", &selection(OnError::Stop)).unwrap_err().to_string();
         assert!(error.ends_with("d.jsonl: record 400: more: expected a text"), "{error}");
-        let (report, _) = run("skip", &intake(OnError::Skip)).unwrap();
+        let (report, _) = run("skip", &selection(OnError::Skip)).unwrap();
         assert_eq!((report.records, report.duplicates, report.rejected), (400, 398, 1), "{workers} workers");
     }
 }
@@ -246,8 +255,8 @@ fn a_panic_of_a_worker_ends_the_run_instead_of_hanging_it() {
 #[test]
 fn a_shard_is_done_again_when_its_input_changes() {
     let bench = Bench::new();
-    let intake = Intake { on_error: OnError::Skip, ..Intake::default() };
-    let shards = bench.shards(&intake);
+    let selection = RecordSelection { on_error: OnError::Skip, ..RecordSelection::default() };
+    let shards = bench.shards(&selection);
     for shard in shards.pending(0, 1).unwrap() {
         shards.encode(shard, 1, |_| ()).unwrap();
     }
@@ -259,13 +268,13 @@ fn a_shard_is_done_again_when_its_input_changes() {
 #[test]
 fn a_shuffled_run_holds_the_same_rows_in_another_order() {
     let bench = Bench::new();
-    let intake = Intake { on_error: OnError::Skip, ..Intake::default() };
-    bench.run("plain", 2, &intake);
+    let selection = RecordSelection { on_error: OnError::Skip, ..RecordSelection::default() };
+    bench.run("plain", 2, &selection);
     let shuffle = |name: &str, memory| {
         let how = Shuffle { seed: 1, memory, folder: bench.path("spill") };
         let mut output = bench.output(name);
         let records = shuffled(RecordReader::new(bench.files.clone()), how);
-        run_into(records, &bench.handler, 2, &intake, &mut output, |_| ()).unwrap();
+        run_into(records, &bench.handler, 2, &selection, &mut output, |_| ()).unwrap();
         output.finish().unwrap();
     };
     shuffle("held", 1 << 20);
@@ -305,18 +314,18 @@ fn a_manifest_knows_what_changed() {
     let mut made = Manifest::new("p 1".into(), settings(8), "t".into());
     made.inputs.push(InputRecord::new(&digest(&input)).unwrap());
     made.outputs.push(OutputRecord::new(&output).unwrap());
-    assert_eq!(Manifest::standing(&path, &made).unwrap(), Standing::Absent);
+    assert_eq!(Manifest::standing(&path, &made).unwrap(), ManifestStatus::Absent);
     made.write(&path).unwrap();
     let differs = |wanted: &Manifest| match Manifest::standing(&path, wanted).unwrap() {
-        Standing::Differs(what) => what,
+        ManifestStatus::Differs(what) => what,
         other => panic!("{other:?}"),
     };
-    assert_eq!(Manifest::standing(&path, &made).unwrap(), Standing::UpToDate(Box::new(made.clone())));
+    assert_eq!(Manifest::standing(&path, &made).unwrap(), ManifestStatus::UpToDate(Box::new(made.clone())));
     let other = Manifest { settings: settings(9), ..made.clone() };
     assert_eq!(differs(&other), "seq_length was 8, is 9");
     // Touched but the same; then changed in place; then gone from the outputs.
     std::fs::write(&input, "abc").unwrap();
-    assert!(matches!(Manifest::standing(&path, &made).unwrap(), Standing::UpToDate(_)));
+    assert!(matches!(Manifest::standing(&path, &made).unwrap(), ManifestStatus::UpToDate(_)));
     std::fs::write(&input, "abd").unwrap();
     assert!(differs(&made).contains("has changed since"));
     std::fs::write(&input, "abc").unwrap();

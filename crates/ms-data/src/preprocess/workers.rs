@@ -42,7 +42,7 @@ where
         }
         return reader.error.map_or(Ok(()), Err);
     }
-    let line = Line {
+    let line = SharedState {
         reader: Mutex::new(reader),
         queue: Mutex::new(Queue { ready: VecDeque::new(), first: 0, open: 0, stopped: false }),
         writer: Mutex::new((take, None)),
@@ -122,7 +122,7 @@ impl Queue {
 }
 
 /// What the workers share. Locks are taken in the order reader or writer, then queue.
-struct Line<I, T> {
+struct SharedState<I, T> {
     reader: Mutex<Reader<I>>,
     queue: Mutex<Queue>,
     /// What takes the results, and the first error in order.
@@ -131,7 +131,7 @@ struct Line<I, T> {
     most_open: usize,
 }
 
-impl<I, T> Line<I, T>
+impl<I, T> SharedState<I, T>
 where
     I: Iterator<Item = Result<RawRecord>>,
     T: FnMut(Chunk) -> Result<()>,
@@ -196,7 +196,7 @@ where
 }
 
 /// Stops the line when its worker panics.
-struct StopOnPanic<'a, I, T>(&'a Line<I, T>)
+struct StopOnPanic<'a, I, T>(&'a SharedState<I, T>)
 where
     I: Iterator<Item = Result<RawRecord>>,
     T: FnMut(Chunk) -> Result<()>;

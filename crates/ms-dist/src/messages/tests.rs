@@ -4,7 +4,7 @@ use super::*;
 use crate::mailbox::MESSAGE;
 use crate::threads;
 
-/// A wire inside a process.
+/// A transport inside a process.
 struct LocalTransport {
     from: usize,
     mailboxes: Arc<[Arc<Mailbox>]>,

@@ -167,7 +167,7 @@ impl Latent {
             *picks.lock().unwrap_or_else(PoisonError::into_inner) = pass.picks;
             Ok(values)
         };
-        let values = ops::recompute(pass.g, x, pass.ctx.of_heads(), again)?;
+        let values = ops::recompute(pass.g, x, pass.ctx.head_states(), again)?;
         pass.picks = picked.lock().unwrap_or_else(PoisonError::into_inner).take();
         pass.recomputed.push(values.clone());
         Ok(values)

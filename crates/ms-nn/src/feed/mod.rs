@@ -236,7 +236,7 @@ impl Experts {
             (table, Some(experts)) => {
                 let picked = match table {
                     Some(table) => Some(listed(pass, table, width)?),
-                    None if by_expert && pass.batch.even_choice => {
+                    None if by_expert && pass.batch.sinkhorn => {
                         Some(ops::sinkhorn(logits.value(), self.router.top_k, ranks.others())?.experts)
                     }
                     None => None,
@@ -248,7 +248,7 @@ impl Experts {
                 let experts = listed(pass, table, width)?;
                 ops::route_to(pass.g, &logits, experts, &self.router, balance)?
             }
-            (None, None) if pass.batch.even_choice => {
+            (None, None) if pass.batch.sinkhorn => {
                 let chosen = ops::sinkhorn(logits.value(), self.router.top_k, ranks.others())?;
                 even = Some(chosen.margin);
                 ops::route_to(pass.g, &logits, chosen.experts, &self.router, balance)?

@@ -80,7 +80,7 @@ impl Gpt {
             Ok(made)
         };
         let again = Arc::new(move |g: &mut Graph, xs: &[Var]| Ok(again(g, xs, None)?.0));
-        let states = [carry.stream.shard_states(), ctx.of_heads()];
+        let states = [carry.stream.shard_states(), ctx.head_states()];
         let mut made = ops::recompute_behind(g, &taken, &states, first, again)?.into_iter();
         let stream = made.next().expect("the stream continues");
         let shared_kv = made.next();

@@ -3,7 +3,7 @@
 //!
 //! The streams of a token are contiguous, `[T,n·H]`. Mixing weights are computed in f32 from weights of the store's type.
 
-use super::{End, Residual, unit_norm};
+use super::{Residual, ResidualEnd, unit_norm};
 use crate::params::Scope;
 use crate::pass::Pass;
 use ms_core::{Columns, Mixing, ParamId, Result, Var, ops};
@@ -57,7 +57,7 @@ impl Residual for Streams {
     }
 }
 
-impl End for Streams {
+impl ResidualEnd for Streams {
     fn spread(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var> {
         spread(pass, x, self.mixing.streams)
     }

@@ -23,7 +23,7 @@ pub(crate) trait Residual: Debug + Send + Sync {
 }
 
 /// The ends of such a residual.
-pub(crate) trait End: Debug + Send + Sync {
+pub(crate) trait ResidualEnd: Debug + Send + Sync {
     /// What layers begin with, `[T,n·H]`, of `x[T,H]`.
     fn spread(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var>;
 
@@ -39,7 +39,7 @@ pub(crate) fn around(scope: &Scope<'_>, c: &ModelConfig) -> Option<[Arc<dyn Resi
 }
 
 /// The end of the residual after the last layer whose parameters are in `scope`.
-pub(crate) fn end(scope: &Scope<'_>, c: &ModelConfig) -> Option<Arc<dyn End>> {
+pub(crate) fn end(scope: &Scope<'_>, c: &ModelConfig) -> Option<Arc<dyn ResidualEnd>> {
     let h = c.hyper.as_ref()?;
     Some(Arc::new(Streams::new(&scope.of(Part::LastStreams), c, h, true)))
 }

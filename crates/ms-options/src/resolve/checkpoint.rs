@@ -72,7 +72,7 @@ pub(super) fn checkpointing(
     }
     let non_persistent = non_persistent(o)?;
     // For an interrupted run: its last non-persistent checkpoint, if there is no newer one.
-    let newest = newest_passing(o, source)?;
+    let newest = newest_non_persistent(o, source)?;
     let pretrained = source.is_pretrained() && newest.is_none();
     Ok(Checkpointing {
         load: newest.or_else(|| source.folder().map(PathBuf::from)),
@@ -171,7 +171,7 @@ const NON_PERSISTENT: &str = "non_persistent";
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/training/checkpointing.py`, `_load_base_checkpoint`.
-fn newest_passing(o: &CheckpointOptions, source: &Source) -> Result<Option<PathBuf>> {
+fn newest_non_persistent(o: &CheckpointOptions, source: &Source) -> Result<Option<PathBuf>> {
     if o.non_persistent.is_none() || source.step().is_some() {
         return Ok(None);
     }

@@ -5,7 +5,8 @@ use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{self, Form, Order, SftOptions};
 use ms_data::{
-    Documents, FixedStretches, Loader, LoaderConfig, RowLayout, SafetensorsSamples, Samples, Split, Upstream,
+    Documents, FixedSubSequences, Loader, LoaderConfig, RowLayout, SafetensorsSamples, Samples, Split,
+    Upstream,
 };
 use ms_trainer::{Batches, DataSource, TrainConfig};
 use std::path::PathBuf;
@@ -149,7 +150,7 @@ impl Data {
         let (rows, name) = (run.model.padded_vocab, data.kind.name());
         let checked = |set| Arc::new(Checked::new(set, rows, &name)) as Arc<dyn Samples>;
         let stretched = |rows| match data.stretch {
-            Some(length) => Arc::new(FixedStretches { rows, length }) as Arc<dyn Samples>,
+            Some(length) => Arc::new(FixedSubSequences { rows, length }) as Arc<dyn Samples>,
             None => rows,
         };
         let sets = sets.map(|set| set.map(checked).map(stretched));

@@ -121,8 +121,8 @@ pub(crate) fn routing(
             "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
         );
     }
-    let even_choice = kind == Some("sinkhorn");
-    if capacity.is_some() && even_choice {
+    let sinkhorn = kind == Some("sinkhorn");
+    if capacity.is_some() && sinkhorn {
         refuse!(
             "--moe-expert-capacity-factor: cannot be combined with --moe-router-load-balancing-type sinkhorn, as in upstream"
         );
@@ -152,7 +152,7 @@ pub(crate) fn routing(
         jitter,
         fixed,
         fixed_by_expert: fixed && head,
-        even_choice,
+        sinkhorn,
         capacity,
         capacity_shares: None,
         watch_margins: false,

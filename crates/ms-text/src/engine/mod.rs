@@ -56,13 +56,13 @@ pub enum Engine {
 }
 
 /// An engine, and the ids that stand around every text that is encoded with special tokens.
-pub(crate) struct Built {
+pub(crate) struct BuiltEngine {
     pub(crate) engine: Box<dyn Encode>,
     /// `None` if what is added around a text could not be distinguished from it.
     around: Option<(Vec<u32>, Vec<u32>)>,
 }
 
-impl Built {
+impl BuiltEngine {
     /// Builds an engine from a `tokenizer.json` value, which `definition` returns on each call.
     pub(crate) fn new(path: &Path, which: Engine, definition: impl Fn() -> Result<Value>) -> Result<Self> {
         let engine: Box<dyn Encode> = if which == Engine::Fast {

@@ -332,8 +332,12 @@ mod tests {
         ];
         for (name, definition, want) in cases {
             let built =
-                crate::engine::Built::new(Path::new("t"), Default::default(), || Ok(definition.clone()))
-                    .unwrap();
+                crate::engine::BuiltEngine::new(
+                    Path::new("t"),
+                    Default::default(),
+                    || Ok(definition.clone()),
+                )
+                .unwrap();
             assert_eq!(built.is_fast(), name == "replacement", "{name}");
             let mut ids = Vec::new();
             built.engine.encode_into("éxab1b aéb", false, &mut ids).unwrap();

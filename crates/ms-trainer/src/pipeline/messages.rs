@@ -62,7 +62,7 @@ impl MessageShapes {
         Self { model: config.model.clone(), dtype, before }
     }
 
-    /// What `letter` of a micro-batch is like on a rank of `ctx`; `trains`: indexers have a loss of their own.
+    /// Type and shape of a part of a micro-batch's message on a rank of `ctx`; `trains`: indexers have a loss of their own.
     pub(super) fn like(
         &self,
         MessagePart { part, before, gradient }: MessagePart,

@@ -102,7 +102,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
         // How often a choice is balanced depends on values, too, and how many copies have experts with weights.
         (Some(moe), dispatcher) => {
             let all_come = dispatcher == Dispatcher::AllGather;
-            !routing.even_choice && (all_come || (case.sizes.ep == 1 && moe.zero_experts == 0))
+            !routing.sinkhorn && (all_come || (case.sizes.ep == 1 && moe.zero_experts == 0))
         }
     };
     if counted {

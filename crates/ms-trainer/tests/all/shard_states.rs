@@ -84,8 +84,10 @@ impl Rank {
             ..ParallelOptions::default()
         };
         let ctx = ParallelCtx::new(grid, parallel, &fabric).unwrap();
-        let shapes =
-            model.held().iter().map(|p| ms_spec::local(&p.spec, &ctx.grid, rank).unwrap().local_shape());
+        let shapes = model
+            .placed_params()
+            .iter()
+            .map(|p| ms_spec::local(&p.spec, &ctx.grid, rank).unwrap().local_shape());
         let layout = Arc::new(ParamLayout::sequential(shapes));
         let store = ParamStore::zeros(device.arena(), DType::F32, layout);
         let states =

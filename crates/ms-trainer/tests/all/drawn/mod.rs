@@ -274,7 +274,7 @@ impl Run {
                 ("balance with biases", self.routing.balance_biased.to_string()),
                 ("by sequence", self.routing.balance_by_sequence.to_string()),
                 ("jitter", (self.routing.jitter > 0.0).to_string()),
-                ("routes", format!("fixed {}, even {}", self.routing.fixed, self.routing.even_choice)),
+                ("routes", format!("fixed {}, even {}", self.routing.fixed, self.routing.sinkhorn)),
             ]);
         }
         values
@@ -501,10 +501,10 @@ fn routing(kind: Model, case: &Case, draw: &mut Draw) -> Routing {
     let policy = draw.of(&[DropPolicy::Weights, DropPolicy::Position]);
     let capacity =
         draw.of(&[None, Some(Capacity { factor: 1.0, policy }), Some(Capacity { factor: 1.5, policy })]);
-    let even_choice = kind == Model::Experts && draw.below(4) == 0;
+    let sinkhorn = kind == Model::Experts && draw.below(4) == 0;
     Routing {
         // As upstream: where tokens are sent, and experts chosen by scores.
-        capacity: capacity.filter(|_| case.dispatcher != Dispatcher::AllGather && !even_choice),
+        capacity: capacity.filter(|_| case.dispatcher != Dispatcher::AllGather && !sinkhorn),
 
         auxiliary: Auxiliary {
             experts: 0.02,
@@ -517,7 +517,7 @@ fn routing(kind: Model, case: &Case, draw: &mut Draw) -> Routing {
         jitter: draw.of(&[0.0, 0.0, 0.1]),
         fixed: draw.below(8) == 0,
         fixed_by_expert: case.seed.is_multiple_of(2),
-        even_choice,
+        sinkhorn,
         bias_update_rate: 1e-3,
         // By the seed, so that what else is drawn stays as it is.
         balance_undivided: case.seed.is_multiple_of(2),

@@ -202,7 +202,7 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
     };
     let router = c.moe.as_ref().map(|m| m.router);
     // Groups, and choices in turn or by balance, are of experts with weights.
-    let free = router.is_some_and(|r| r.groups.is_none()) && !routing.fixed && !routing.even_choice;
+    let free = router.is_some_and(|r| r.groups.is_none()) && !routing.fixed && !routing.sinkhorn;
     let zero_experts = if free { draw.of(&[0, 0, 1, 3]) } else { 0 };
     let mtp_hidden_first = c.mtp > 0 && draw.below(3) == 0;
     ModelConfig {

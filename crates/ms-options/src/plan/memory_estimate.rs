@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Bytes that a run needs, by what for, of all ranks together, since ranks are threads of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Needs {
+pub(crate) struct MemoryEstimate {
     weights: u64,
     gradients: u64,
     optimizer: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Needs {
     data: u64,
 }
 
-impl Needs {
+impl MemoryEstimate {
     /// Estimates them: weights, gradients and optimizer from the parameters of every rank, activations of one forward pass at
     /// a time, micro-batches read ahead and the order of samples. A pipeline holds more passes than one.
     ///
@@ -166,7 +166,7 @@ fn order_bytes(config: &TrainConfig, data: Option<&DataConfig>) -> u64 {
 /// # Errors
 /// If it has not: needed, available, and what to lower.
 pub fn check(r: &Resolved) -> Result<()> {
-    let needs = Needs::of(r)?;
+    let needs = MemoryEstimate::of(r)?;
     let (needed, Some(available)) = (needs.total(), available_memory()) else { return Ok(()) };
     if needed > available {
         return Err(too_little_memory(needed, available, needs.advice()));

@@ -36,12 +36,12 @@ impl Estimate {
         let rows = row.saturating_mul(workers.saturating_mul(2).saturating_add(1));
         let chunk = longest.max(CHUNK_BYTES as u64).saturating_mul(OPEN_FACTOR);
         let open = if job.workers > 1 { workers.saturating_mul(OPEN_CHUNKS as u64) } else { 1 };
-        let known = job.care.intake.dedup.map_or(0, ms_data::select::Dedup::record_bytes);
+        let known = job.curation.selection.dedup.map_or(0, ms_data::select::Dedup::record_bytes);
         let mut parts = vec![
             ("--workers", workers.saturating_mul(WORKER_BYTES).saturating_add(open.saturating_mul(chunk))),
             ("--seq-length or --pad-to-multiple-of", rows),
             ("the number of records that --dedup compares (by --sample, or set by set)", records * known),
-            ("--shuffle-memory", job.care.shuffle.map_or(0, |(_, bytes)| bytes as u64)),
+            ("--shuffle-memory", job.curation.shuffle.map_or(0, |(_, bytes)| bytes as u64)),
             ("the size of the tokenizer", tokenizer_bytes(&job.tokenizer).saturating_mul(TOKENIZER_FACTOR)),
         ];
         if job.pack {

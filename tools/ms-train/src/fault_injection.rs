@@ -20,7 +20,7 @@ use std::time::SystemTime;
 const VARIABLE: &str = ms_cli::env_vars::MS_PLANTED_FAULT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum FaultAction {
     Panic,
     Abort,
     Skip,
@@ -34,24 +34,24 @@ struct Fault {
     exchange: String,
     /// Times that are left.
     left: AtomicU64,
-    deed: Deed,
+    action: FaultAction,
 }
 
 impl Fault {
     fn read(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         // Names of exchanges may have several words.
-        let [rank, exchange @ .., time, deed] = &words[..] else { return None };
-        let deed = match *deed {
-            "panic" => Deed::Panic,
-            "abort" => Deed::Abort,
-            "skip" => Deed::Skip,
-            "double" => Deed::Double,
-            "note" => Deed::Note,
+        let [rank, exchange @ .., time, action] = &words[..] else { return None };
+        let action = match *action {
+            "panic" => FaultAction::Panic,
+            "abort" => FaultAction::Abort,
+            "skip" => FaultAction::Skip,
+            "double" => FaultAction::Double,
+            "note" => FaultAction::Note,
             _ => return None,
         };
         let (rank, left) = (rank.parse().ok()?, AtomicU64::new(time.parse().ok()?));
-        Some(Self { rank, exchange: exchange.join(" "), left, deed })
+        Some(Self { rank, exchange: exchange.join(" "), left, action })
     }
 }
 
@@ -65,17 +65,17 @@ impl CommHook for Fault {
             return begin();
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        tracing::warn!("{VARIABLE}: {:?} at {} ms after 1970", self.deed, now.as_millis());
-        match (self.deed, of.own) {
-            (Deed::Panic, _) => panic!("planted at {}", self.exchange),
-            (Deed::Note, _) => begin(),
-            (Deed::Skip, Some(own)) => Ok(Pending::ready(own)),
-            (Deed::Double, _) => {
+        tracing::warn!("{VARIABLE}: {:?} at {} ms after 1970", self.action, now.as_millis());
+        match (self.action, of.own) {
+            (FaultAction::Panic, _) => panic!("planted at {}", self.exchange),
+            (FaultAction::Note, _) => begin(),
+            (FaultAction::Skip, Some(own)) => Ok(Pending::ready(own)),
+            (FaultAction::Double, _) => {
                 let got = begin()?.wait()?;
                 let twice: Vec<f64> = got.to_reals()?.iter().map(|x| 2.0 * x).collect();
                 Ok(Pending::ready(Tensor::from_reals(got.arena(), got.dtype(), got.shape(), &twice)?))
             }
-            (Deed::Abort | Deed::Skip, _) => std::process::abort(),
+            (FaultAction::Abort | FaultAction::Skip, _) => std::process::abort(),
         }
     }
 }

@@ -6,7 +6,7 @@ use ms_spec::{Activations, Item, ModelConfig, Placement};
 
 /// What a program is about to ask of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct MemoryRequest {
     /// Tokens of the longest prompt.
     pub prompt: usize,
     /// New tokens at most; the model's window bounds both together.
@@ -21,7 +21,7 @@ pub struct Work {
 
 /// Bytes that it needs, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct MemoryEstimate {
     /// Weights in the type they are computed in, and what every run takes.
     pub weights: u64,
     /// Keys, values and rotations of every token that a sequence may have.
@@ -35,7 +35,7 @@ pub struct Needs {
 /// Bytes that a program takes in addition to what is counted: blocks are rounded to huge pages, heaps grow in steps.
 const BESIDE: u64 = 32 << 20;
 
-impl Needs {
+impl MemoryEstimate {
     /// Weights and rotations, which are made before anything else.
     pub(crate) fn before(
         config: &ModelConfig,
@@ -62,7 +62,7 @@ impl Needs {
     }
 
     /// Everything, once the model stands.
-    pub(crate) fn with(self, model: &Gpt, dtype: DType, work: &Work) -> Self {
+    pub(crate) fn with(self, model: &Gpt, dtype: DType, work: &MemoryRequest) -> Self {
         let config = model.config();
         let tokens = work.prompt.min(model.max_position()).max(1);
         let capacity = tokens.saturating_add(work.new).min(model.max_position());
@@ -100,7 +100,8 @@ mod tests {
     #[test]
     fn rotations_of_short_sequences_have_rows_of_their_own() {
         let mut config = ModelConfig::tiny();
-        let of = |config: &ModelConfig, rows| Needs::before(config, DType::F32, &|_| false, rows).cache;
+        let of =
+            |config: &ModelConfig, rows| MemoryEstimate::before(config, DType::F32, &|_| false, rows).cache;
         let (plain, factors) = (of(&config, 64), vec![1.0; config.head_dim / 2]);
         config.rope.scaling = RopeScaling::LongRope {
             short: factors.clone(),

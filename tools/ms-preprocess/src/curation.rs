@@ -5,7 +5,7 @@ use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_data::handler::RecordKind;
-use ms_data::preprocess::{Intake, OnError, file_sha256};
+use ms_data::preprocess::{OnError, RecordSelection, file_sha256};
 use ms_data::select::{Dedup, Filter, Sampling, Scope};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ const NOT_SETTINGS: [&str; 20] = [
 
 options! {
     /// Which records are taken, and what is kept beside the rows.
-    pub(crate) struct Caring in "Selection" {
+    pub(crate) struct CurationOptions in "Selection" {
         sample: Option<f64> = "--sample", "keep each record with this probability, by its position and --seed", range = "(0,1]", own = own("sample");
         filters: Vec<String> = "--filter", "conditions for records to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX", own = own("filter");
         filter_keys: Vec<String> = "--filter-key", "fields that --filter looks at (default: the tokenized fields, else all texts)", own = own("filter_key");
@@ -56,9 +56,9 @@ options! {
 
 /// What a run does besides tokenizing.
 #[derive(Debug)]
-pub(crate) struct Care {
+pub(crate) struct Curation {
     /// Which records are taken.
-    pub(crate) intake: Intake,
+    pub(crate) selection: RecordSelection,
     /// `--shuffle`: seed, and bytes to hold.
     pub(crate) shuffle: Option<(u64, usize)>,
     /// Where skipped records go.
@@ -75,7 +75,7 @@ pub(crate) struct Care {
     pub(crate) settings: Map<String, Value>,
 }
 
-impl Care {
+impl Curation {
     /// Resolves the flags. `prefix` is where files go, if they do.
     pub(crate) fn resolve(
         args: &Args,
@@ -86,7 +86,7 @@ impl Care {
     ) -> Result<Self> {
         let usage = |text: String| anyhow::Error::from(Usage(text));
         let flag = |error: ms_data::Error, name: &str| usage(format!("{name}: {error}"));
-        let (o, seed) = (&all.care, all.work.seed);
+        let (o, seed) = (&all.curation, all.work.seed);
         let scope = |named: &[String]| {
             if !named.is_empty() {
                 Scope::Fields(named.to_vec())
@@ -105,7 +105,7 @@ impl Care {
             Some(_) => Ok(Some(Dedup::Exact)),
         };
         let skip = o.on_error == "skip";
-        let intake = Intake {
+        let selection = RecordSelection {
             sampling: sampling.map_err(|e| flag(e, "--sample"))?,
             filters: filters.map_err(|e| usage(e.to_string()))?,
             filter_scope: scope(&o.filter_keys),
@@ -121,7 +121,7 @@ impl Care {
         if resume && shuffle.is_some() {
             return Err(usage("--resume works file by file, --shuffle on all records at once".into()));
         }
-        if all.work.parts > 1 && !intake.takes_all() {
+        if all.work.parts > 1 && !selection.takes_all() {
             return Err(usage(
                 "--n-subs cuts the records by their number, which --sample, --filter, --dedup and --on-error skip change\nhint: leave it out; --workers shares the work".into(),
             ));
@@ -142,7 +142,7 @@ impl Care {
         }
         settings.sort_keys();
         Ok(Self {
-            intake,
+            selection,
             shuffle,
             rejects: rejects.filter(|_| skip),
             stats: o.stats,

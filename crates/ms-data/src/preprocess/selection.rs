@@ -33,7 +33,7 @@ pub struct Reject {
 
 /// Which records are taken. The default takes all and stops at the first that cannot be used.
 #[derive(Clone, Debug, Default)]
-pub struct Intake {
+pub struct RecordSelection {
     /// `--sample`.
     pub sampling: Option<Sampling>,
     /// `--filter`: rules that all must be kept.
@@ -49,7 +49,7 @@ pub struct Intake {
 }
 
 /// What became of a record.
-enum Fate {
+enum RecordOutcome {
     Unsampled,
     Filtered,
     Dropped,
@@ -57,7 +57,7 @@ enum Fate {
     Replaced(Encoding),
 }
 
-impl Fate {
+impl RecordOutcome {
     fn of(encoded: Encoded, key: Option<DedupKey>) -> Self {
         match encoded {
             Encoded::Row(row) => Self::Kept(Encoding { rows: vec![row], key }),
@@ -68,7 +68,7 @@ impl Fate {
     }
 }
 
-impl Intake {
+impl RecordSelection {
     /// Whether the number of rows follows from the records' form alone.
     pub fn takes_all(&self) -> bool {
         self.sampling.is_none()
@@ -86,15 +86,15 @@ impl Intake {
             out.report.records += 1;
             out.report.bytes += record.size() as u64;
             let encoding = match self.fate(handler, record) {
-                Ok(Fate::Kept(encoding)) => encoding,
-                Ok(Fate::Replaced(encoding)) => {
+                Ok(RecordOutcome::Kept(encoding)) => encoding,
+                Ok(RecordOutcome::Replaced(encoding)) => {
                     out.report.replaced += 1;
                     encoding
                 }
                 Ok(other) => {
                     *match other {
-                        Fate::Unsampled => &mut out.report.unsampled,
-                        Fate::Filtered => &mut out.report.filtered,
+                        RecordOutcome::Unsampled => &mut out.report.unsampled,
+                        RecordOutcome::Filtered => &mut out.report.filtered,
                         _ => &mut out.report.dropped,
                     } += 1;
                     continue;
@@ -122,15 +122,15 @@ impl Intake {
         Ok(out)
     }
 
-    fn fate(&self, handler: &Handler, record: &RawRecord) -> Result<Fate> {
+    fn fate(&self, handler: &Handler, record: &RawRecord) -> Result<RecordOutcome> {
         if self.sampling.is_some_and(|sampling| !sampling.takes(record)) {
-            return Ok(Fate::Unsampled);
+            return Ok(RecordOutcome::Unsampled);
         }
         // Most records are read for one text only, and nothing else needs to be built.
         let only = handler.only_field().filter(|_| self.filters.is_empty() && self.dedup.is_none());
         if let Some(text) = only.and_then(|field| record.text(field)) {
             let encoded = handler.encode_text(&text).map_err(|reason| record.error(reason))?;
-            return Ok(Fate::of(encoded, None));
+            return Ok(RecordOutcome::of(encoded, None));
         }
         let object = record.parse()?;
         let (of_tokens, of_text): (Vec<&Filter>, Vec<&Filter>) =
@@ -138,7 +138,7 @@ impl Intake {
         if !of_text.is_empty() {
             let text = self.filter_scope.text(&object).map_err(|reason| record.error(reason))?;
             if !of_text.iter().all(|filter| filter.keeps(&text)) {
-                return Ok(Fate::Filtered);
+                return Ok(RecordOutcome::Filtered);
             }
         }
         let key = match self.dedup {
@@ -149,12 +149,12 @@ impl Intake {
             }
         };
         let encoded = handler.encode_from(&object, record.file).map_err(|reason| record.error(reason))?;
-        let fate = Fate::of(encoded, key);
-        if let Fate::Kept(encoding) | Fate::Replaced(encoding) = &fate {
+        let fate = RecordOutcome::of(encoded, key);
+        if let RecordOutcome::Kept(encoding) | RecordOutcome::Replaced(encoding) = &fate {
             let first = encoding.rows.iter().filter_map(|row| row.columns.first()?.as_ref());
             let tokens = first.map(Vec::len).sum();
             if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {
-                return Ok(Fate::Filtered);
+                return Ok(RecordOutcome::Filtered);
             }
         }
         Ok(fate)
