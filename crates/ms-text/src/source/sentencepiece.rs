@@ -7,7 +7,7 @@ use super::base64;
 use crate::folder::FolderFacts;
 use crate::vocabulary::AddedToken;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const REPLACEMENT: &str = "\u{2581}";
 
@@ -67,6 +67,18 @@ impl SentencePiece {
         }
         if out.pieces.is_empty() {
             return Err("it holds no pieces".into());
+        }
+        // SentencePiece itself loads no model that breaks these rules.
+        let reserved = |kind: Kind| matches!(kind, Kind::Unknown | Kind::Control | Kind::Byte);
+        let mut seen = HashSet::new();
+        for (number, (text, score, kind)) in out.pieces.iter().enumerate() {
+            if text.is_empty() || score.is_nan() {
+                let what = if text.is_empty() { "it has no text" } else { "its score is not a number" };
+                return Err(format!("piece {number}: {what}"));
+            }
+            if !seen.insert((reserved(*kind), text)) {
+                return Err(format!("piece {number}: {text:?} is there twice"));
+            }
         }
         Ok(out)
     }
@@ -344,6 +356,16 @@ mod tests {
                 assert_eq!((end, model.pieces.len()), (11, 1));
             }
         }
+    }
+
+    #[test]
+    fn pieces_without_a_text_or_a_score_and_those_that_are_there_twice_are_refused() {
+        let refused = |bytes: &[u8]| SentencePiece::parse(bytes).unwrap_err();
+        assert_eq!(refused(b"\x0a\x03\x0a\x01a\x0a\x03\x0a\x01a"), "piece 1: \"a\" is there twice");
+        assert_eq!(refused(b"\x0a\x03\x0a\x01a\x0a\x00"), "piece 1: it has no text");
+        assert_eq!(refused(b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f"), "piece 0: its score is not a number");
+        // A control piece may be spelt as a normal one.
+        assert!(SentencePiece::parse(b"\x0a\x03\x0a\x01a\x0a\x05\x0a\x01a\x18\x03").is_ok());
     }
 
     #[test]
