@@ -212,6 +212,7 @@ impl SentencePiece {
     fn bpe(&self) -> Value {
         let ids: HashMap<&str, usize> =
             self.pieces.iter().enumerate().map(|(id, piece)| (piece.0.as_str(), id)).collect();
+        let lengths: HashSet<usize> = ids.keys().map(|text| text.len()).collect();
         let mut merges: Vec<(f32, &str, &str)> = Vec::new();
         for (text, score, kind) in &self.pieces {
             if *kind != Kind::Normal {
@@ -220,6 +221,8 @@ impl SentencePiece {
             let mut ways: Vec<(usize, usize, usize)> = text
                 .char_indices()
                 .skip(1)
+                // A long piece is not looked up at every place.
+                .filter(|(at, _)| lengths.contains(at) && lengths.contains(&(text.len() - at)))
                 .filter_map(|(at, _)| Some((*ids.get(&text[..at])?, *ids.get(&text[at..])?, at)))
                 .collect();
             ways.sort_unstable();
@@ -366,6 +369,14 @@ mod tests {
         assert_eq!(refused(b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f"), "piece 0: its score is not a number");
         // A control piece may be spelt as a normal one.
         assert!(SentencePiece::parse(b"\x0a\x03\x0a\x01a\x0a\x05\x0a\x01a\x18\x03").is_ok());
+    }
+
+    #[test]
+    fn a_piece_of_many_letters_is_not_looked_up_at_each_of_them() {
+        let piece = |text: &str| (text.to_owned(), -1.0, Kind::Normal);
+        let mut model = SentencePiece::parse(b"\x0a\x03\x0a\x01a\x12\x02\x18\x02").unwrap();
+        model.pieces = ["a", "b", "ab", &"ab".repeat(200_000)].map(piece).into();
+        assert_eq!(model.definition(None)["model"]["merges"], json!([["a", "b"]]));
     }
 
     #[test]

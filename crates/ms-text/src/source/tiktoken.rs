@@ -3,7 +3,7 @@
 use super::{base64, byte_level};
 use crate::vocabulary::AddedToken;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Ids of a file are dense but for a few holes; this bounds what is believed.
 const MAX_TOKENS: usize = 1 << 22;
@@ -131,11 +131,14 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
     let spell = |token: &[u8]| token.iter().map(|&b| table[b as usize].as_str()).collect::<String>();
     let mut vocab = Map::new();
     let mut merges = Vec::new();
+    let lengths: HashSet<usize> = tokens.iter().flatten().map(Vec::len).collect();
     for (id, token) in tokens.iter().enumerate() {
         let Some(token) = token else { continue };
         vocab.insert(spell(token), Value::from(id));
         // Whatever two tokens make this one may be merged into it; among them, the earlier ones first.
         let mut ways: Vec<(u32, u32, usize)> = (1..token.len())
+            // A long token is not looked up at every place.
+            .filter(|at| lengths.contains(at) && lengths.contains(&(token.len() - at)))
             .filter_map(|at| Some((*ranks.get(&token[..at])?, *ranks.get(&token[at..])?, at)))
             .collect();
         ways.sort_unstable();
@@ -165,5 +168,12 @@ mod tests {
         assert_eq!(holes, "its ranks end at 4194303, and only 2 tokens are there");
         // A few holes are where the tokens are that the program's own code adds.
         assert!(read(&[(b"a", 0), (b"b", 9)]).is_ok());
+    }
+
+    #[test]
+    fn a_token_of_many_bytes_is_not_looked_up_at_each_of_them() {
+        let long = b"ab".repeat(200_000);
+        let lines: [(&[u8], usize); 5] = [(b"a", 0), (b"b", 1), (b"ab", 2), (b"aba", 3), (&long, 4)];
+        assert_eq!(read(&lines).unwrap()["model"]["merges"], json!([["a", "b"], ["ab", "a"]]));
     }
 }
