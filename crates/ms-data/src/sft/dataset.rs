@@ -7,6 +7,7 @@ use crate::random::PythonRandom;
 use crate::samples::check_index;
 use crate::split::NAMES;
 use crate::{Error, Result, Sample, Samples, Split};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -254,12 +255,13 @@ pub(crate) fn row(tokens: Vec<i32>, labels: &[i32], packed: Option<(Vec<i32>, Ve
 
 /// Positions count up inside each numbered sample; padding (0) has position 0.
 fn positions_by_mask(mask: &[i32]) -> Vec<i32> {
-    let most = mask.iter().copied().max().unwrap_or(0);
-    let mut out = Vec::with_capacity(mask.len());
-    // As upstream: all of sample 1, all of sample 2, …, then the padding; packs store them in that order.
-    for sample in 1..=most {
-        out.extend(0..mask.iter().filter(|&&value| value == sample).count() as i32);
+    // A file may number its samples as it likes.
+    let mut lengths = BTreeMap::new();
+    for sample in mask.iter().filter(|sample| **sample > 0) {
+        *lengths.entry(*sample).or_insert(0i32) += 1;
     }
+    // As upstream: all of sample 1, all of sample 2, …, then the padding; packs store them in that order.
+    let mut out: Vec<i32> = lengths.into_values().flat_map(|length| 0..length).collect();
     out.resize(mask.len(), 0);
     out
 }
