@@ -102,7 +102,8 @@ impl SftDataset {
     /// (rounded up to whole epochs). `None` where a split is empty.
     ///
     /// # Errors
-    /// What opening a dataset returns; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences.
+    /// What opening a dataset returns; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences;
+    /// [`Error::Options`] if there are too few to fill a batch with.
     pub fn open(
         prefix: impl AsRef<Path>,
         split: &Split,
@@ -125,6 +126,15 @@ impl SftDataset {
             let Some(range) = range.filter(|_| samples[which] > 0) else { continue };
             tracing::debug!(split = NAMES[which], sequences = range.len(), "fine-tuning set");
             let order = ordered(prefix, which, range, samples[which], options, &mut rng)?;
+            // Filling counts from 0, whatever there is.
+            if let (Some(batch), Some(last)) = (options.order.fill_to, order.iter().max())
+                && *last >= count as i64
+            {
+                return Err(Error::options(format!(
+                    "--padded-samples: filling a batch of {batch} takes sequences 0 to {last}, and {} has {count}",
+                    prefix.display()
+                )));
+            }
             out[which] = Some(Arc::new(Self { columns: open()?, order, options: options.clone() }));
         }
         Ok(out)
