@@ -148,6 +148,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_divided_by_nothing_is_an_error() {
+        for code in ["1 is divisibleby 0", "1.5 is divisibleby 0.0", "false is divisibleby false"] {
+            assert!(render(&format!("{{{{ {code} }}}}")).unwrap_err().contains("modulo by zero"), "{code}");
+        }
+        let sound =
+            "{{ [6 is divisibleby 3, 7 is divisibleby 3, 7.5 is divisibleby 2.5, 'a' is divisibleby 1] }}";
+        assert_eq!(render(sound).unwrap(), "[True, False, True, False]");
+    }
+
+    #[test]
     fn loops_without_an_end_in_sight_are_an_error() {
         let nested = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
         let error = render(nested).unwrap_err();

@@ -31,6 +31,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });
+    environment.add_test("divisibleby", divisible);
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
@@ -64,6 +65,15 @@ fn percent(left: &Value, right: &Value) -> Result<Value> {
     } else {
         rest + b
     }))
+}
+
+/// Jinja's test, which the engine's own does not survive where the divisor is 0; what is no number is not divisible.
+fn divisible(value: &Value, by: &Value) -> Result<bool> {
+    let is_number = |v: &Value| matches!(v.kind(), ValueKind::Number | ValueKind::Bool);
+    if !is_number(value) || !is_number(by) {
+        return Ok(false);
+    }
+    Ok(i128::try_from(percent(value, by)?).is_ok_and(|rest| rest == 0))
 }
 
 fn is_float(v: &Value) -> bool {
