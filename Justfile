@@ -114,6 +114,6 @@ deny:
     cargo deny check bans licenses sources
 
 # Fuzz one parser for some seconds (needs cargo-fuzz and a nightly compiler): `just fuzz indexed_dataset 600`; a single
-# style of JSON records: `MS_FUZZ_STYLE=alpaca just fuzz styles 600`.
+# style of JSON records: `MS_FUZZ_STYLE=alpaca just fuzz styles 600`. `fuzz/README.md` lists the targets and what they cover.
 fuzz TARGET SECONDS="60":
-    cargo +nightly fuzz run {{TARGET}} -- -max_total_time={{SECONDS}}
+    cargo +nightly fuzz run {{TARGET}} -- -max_total_time={{SECONDS}} -rss_limit_mb=2048 -timeout=10

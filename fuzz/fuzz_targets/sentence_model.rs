@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ms_fuzz::Scratch;
+use ms_fuzz::{Scratch, golden, seed};
 use ms_text::sentence::{Rules, SentenceSplitter};
 use std::sync::LazyLock;
 
@@ -10,7 +10,16 @@ static SCRATCH: LazyLock<Scratch> = LazyLock::new(Scratch::new);
 
 const TEXT: &str = "Mr. A met J. S. Bach... \"So!\" he said. It was 3. May, e.g. late.\nFine?) Yes.";
 
-fuzz_target!(|bytes: &[u8]| {
+fn seeds() {
+    for name in ["small.0.pickle", "small.3.pickle"] {
+        seed(name, &golden(&format!("punkt/{name}")));
+    }
+    for name in ["collocations.tab", "sent_starters.txt", "abbrev_types.txt", "ortho_context.tab"] {
+        seed(name, &golden(&format!("punkt/tokenizers/punkt_tab/small/{name}")));
+    }
+}
+
+fuzz_target!(init: seeds(), |bytes: &[u8]| {
     SCRATCH.write("model.pickle", bytes);
     let _ = std::fs::create_dir(SCRATCH.path("tables"));
     for name in ["collocations.tab", "sent_starters.txt", "abbrev_types.txt", "ortho_context.tab"] {

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use ms_data::Upstream;
 use ms_data::handler::{Handler, HandlerOptions, RecordKind};
-use ms_fuzz::Scratch;
+use ms_fuzz::{Scratch, seed_of};
 use ms_text::Tokenizer;
 use std::sync::LazyLock;
 
@@ -62,7 +62,33 @@ static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
     kinds.map(handler).collect()
 });
 
-fuzz_target!(|bytes: &[u8]| {
+const RECORDS: [&str; 8] = [
+    r#"{"text":"a b","prompt":"a","query":"b","response":"ab","instruction":"a","input":"b","output":"a","system":"b",
+        "history":[["a","b"],["b","a"]]}"#,
+    r#"{"conversations":[{"from":"system","value":"a"},{"from":"human","value":"a"},{"from":"gpt","value":"b"},
+        {"from":"human","value":"<think>a</think>"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{}}"},
+        {"from":"observation","value":"a"},{"from":"gpt","value":"b"}],"tools":"[]","system":"a"}"#,
+    r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning_content":"a","tool_calls":
+        [{"id":"1","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"b","tool_call_id":"1"}],"tools":[]}"#,
+    r#"{"chosen":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"rejected":"a","prompt":"b",
+        "conversations":[{"from":"human","value":"a"}]}"#,
+    r#"{"chosen":{"from":"gpt","value":"a"},"rejected":{"from":"gpt","value":"b"},"conversations":[{"from":"human","value":"a"}]}"#,
+    r#"{"input":"a b a","value":["a","b"],"label":"a b a","question":"a","answer":"b","problem":"a","solution":"b"}"#,
+    r#"{"chat":{"turn_1":{"Human":"<|Human|>: a<eoh>\n","Inner Thoughts":"<|Inner Thoughts|>: None<eot>\n","Commands":
+        "<|Commands|>: None<eoc>\n","Tool Responses":"<|Results|>: None<eor>\n","MOSS":"<|MOSS|>: b<eom>\n"}},"num_turns":1,
+        "meta_instruction":"a","plain_text":"[Human]: a<eoh>[MOSS]: b<eom>"}"#,
+    r#"{"code_with_data":"a","explanation_only":"b","title":"a","answers":[{"content":"b"}],"content":"a"}"#,
+];
+
+fn seeds() {
+    for number in 0..STYLES.len() as u8 {
+        for (place, record) in RECORDS.iter().enumerate() {
+            seed_of(number, &place.to_string(), record.as_bytes());
+        }
+    }
+}
+
+fuzz_target!(init: seeds(), |bytes: &[u8]| {
     let Some((&which, bytes)) = bytes.split_first() else { return };
     let Ok(serde_json::Value::Object(record)) = serde_json::from_slice(bytes) else { return };
     let handlers = &*HANDLERS;

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use ms_data::token_stream::{TokenMap, TokenReader};
-use ms_fuzz::Scratch;
+use ms_fuzz::{Scratch, seed, token_streams};
 use std::sync::LazyLock;
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(Scratch::new);
@@ -32,7 +32,11 @@ fn batches(bytes: &[u8]) -> Option<Rows> {
     Some(all)
 }
 
-fuzz_target!(|bytes: &[u8]| {
+fn seeds() {
+    token_streams().iter().enumerate().for_each(|(number, bytes)| seed(&number.to_string(), bytes));
+}
+
+fuzz_target!(init: seeds(), |bytes: &[u8]| {
     SCRATCH.write("stream", bytes);
     let (mapped, read) = (mapped(), batches(bytes));
     assert_eq!(mapped, read);

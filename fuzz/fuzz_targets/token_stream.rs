@@ -3,8 +3,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use ms_data::token_stream::TokenReader;
+use ms_fuzz::{seed, token_streams};
 
-fuzz_target!(|bytes: &[u8]| {
+fn seeds() {
+    token_streams().iter().enumerate().for_each(|(number, bytes)| seed(&number.to_string(), bytes));
+}
+
+fuzz_target!(init: seeds(), |bytes: &[u8]| {
     let Ok(reader) = TokenReader::new(bytes, "fuzz") else { return };
     let columns = reader.columns().len();
     for row in reader.take(1000) {

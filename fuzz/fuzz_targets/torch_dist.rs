@@ -1,50 +1,57 @@
-//! A file of any bytes in a distributed checkpoint that Megatron-Core wrote: the first byte chooses the sample and the
-//! file that is replaced.
+//! A file of any bytes in a distributed checkpoint that Megatron-Core or torch wrote: the first byte chooses the sample and
+//! the file that is replaced.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ms_fuzz::Scratch;
+use ms_fuzz::{Scratch, golden, read_all, seed_of};
 use std::sync::LazyLock;
 
-macro_rules! sample {
-    ($folder:literal, $($file:literal),+) => {
-        [$(($file, include_bytes!(concat!("../../tests/golden/torch_dist/", $folder, "/iter_0000003/", $file)).as_slice())),+]
-    };
-}
-/// One key for all layers, with optimizer state; one key for each layer, two ranks.
-const SAMPLES: [(&str, [(&str, &[u8]); 3]); 2] = [
-    ("dense", sample!("dense", ".metadata", "__0_0.distcp", "common.pt")),
-    ("experts", sample!("experts", ".metadata", "__0_0.distcp", "common.pt")),
-];
-const SECOND_RANK: &[u8] = include_bytes!("../../tests/golden/torch_dist/experts/iter_0000003/__1_0.distcp");
+/// One key for all layers, with optimizer state; one key for each layer, two ranks; and the forms of `tests/golden/README.md`.
+const SAMPLES: [&str; 9] =
+    ["dense", "experts", "buckets", "gathered", "flattened", "latent", "singletons", "stacked", "fsdp2"];
+const FILES: [&str; 3] = [".metadata", "__0_0.distcp", "common.pt"];
 
-static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| {
+/// The files of a sample, with their names.
+type Sample = Vec<(String, Vec<u8>)>;
+
+static SCRATCH: LazyLock<(Scratch, Vec<Sample>)> = LazyLock::new(|| {
     let scratch = Scratch::new();
-    for (sample, files) in SAMPLES {
-        for (file, bytes) in files {
-            scratch.write(&format!("{sample}/{file}"), bytes);
-        }
+    let folder = |sample: &str| match sample {
+        "fsdp2" => "torch_dist/fsdp2".to_owned(),
+        sample => format!("torch_dist/{sample}/iter_0000003"),
+    };
+    let names = FILES.into_iter().chain(["__1_0.distcp", "config.json"]);
+    let read = |sample: &str| -> Sample {
+        let file = |name: &str| (name.to_owned(), golden(&format!("{}/{name}", folder(sample))));
+        names.clone().map(file).filter(|(_, bytes)| !bytes.is_empty()).collect()
+    };
+    let samples = SAMPLES.map(read).into();
+    for (sample, files) in SAMPLES.iter().zip(&samples) {
+        let files: &Sample = files;
+        files.iter().for_each(|(name, bytes)| drop(scratch.write(&format!("{sample}/{name}"), bytes)));
     }
-    scratch.write("experts/__1_0.distcp", SECOND_RANK);
-    scratch
+    (scratch, samples)
 });
 
-fuzz_target!(|bytes: &[u8]| {
-    let Some((&which, bytes)) = bytes.split_first() else { return };
-    let (sample, files) = SAMPLES[usize::from(which) % 2];
-    let (file, whole) = files[usize::from(which) / 2 % files.len()];
-    SCRATCH.write(&format!("{sample}/{file}"), bytes);
-    let folder = SCRATCH.path(sample);
-    let _ = ms_ckpt::layout::torch_dist::keys(&folder);
-    if let Ok(checkpoint) = ms_ckpt::open(&folder) {
-        for (name, shape, dtype) in checkpoint.tensors().take(256) {
-            if shape.numel() > 1 << 20 {
-                continue;
-            }
-            let region = ms_core::Region::whole(shape);
-            let mut values = vec![0; shape.numel() * dtype.size()];
-            let _ = checkpoint.read_named(name, &region, None, dtype, &mut values);
+fn seeds() {
+    for (number, sample) in SCRATCH.1.iter().enumerate() {
+        for (place, (name, bytes)) in sample.iter().enumerate().take(FILES.len()) {
+            seed_of((place * SAMPLES.len() + number) as u8, name, bytes);
         }
     }
-    SCRATCH.write(&format!("{sample}/{file}"), whole);
+}
+
+fuzz_target!(init: seeds(), |bytes: &[u8]| {
+    let Some((&which, bytes)) = bytes.split_first() else { return };
+    let (scratch, samples) = &*SCRATCH;
+    let (number, place) = (usize::from(which) % SAMPLES.len(), usize::from(which) / SAMPLES.len());
+    let files = &samples[number];
+    let Some((file, whole)) = files.get(place % files.len().max(1)) else { return };
+    let folder = scratch.path(SAMPLES[number]);
+    scratch.write(&format!("{}/{file}", SAMPLES[number]), bytes);
+    let _ = ms_ckpt::layout::torch_dist::keys(&folder);
+    if let Ok(checkpoint) = ms_ckpt::open(&folder) {
+        read_all(&checkpoint);
+    }
+    scratch.write(&format!("{}/{file}", SAMPLES[number]), whole);
 });

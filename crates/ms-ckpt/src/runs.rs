@@ -46,7 +46,10 @@ impl RunIndex {
             }
             let mut at = 0; // in the whole region
             let stored = stored.unwrap_or(0..usize::MAX);
-            for (global, len) in region.runs() {
+            for (global, len) in region.runs().take_while(|_| !stored.is_empty()) {
+                if at >= stored.end {
+                    break;
+                }
                 let (from, to) = (at.max(stored.start), (at + len).min(stored.end));
                 if from < to && global < bounds.end && global + len > bounds.start {
                     let run = ElementRun {

@@ -333,6 +333,7 @@ pub(crate) fn check_sums(folder: &Path) -> Result<()> {
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
     for (name, noted) in &manifest.crc32c {
+        check_name(name).map_err(|what| Error::malformed(&path, what))?;
         let file = folder.join(name);
         if checksums::of_file(&file)?.crc32c != *noted {
             return Err(Error::malformed(
@@ -342,6 +343,14 @@ pub(crate) fn check_sums(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Checks that a file is one of the manifest's folder: a name with a path in it could point anywhere.
+fn check_name(file: &str) -> std::result::Result<(), String> {
+    match file.contains(['/', '\\']) || file.starts_with('.') || file.is_empty() {
+        true => Err(format!("{file:?} is not a file name")),
+        false => Ok(()),
+    }
 }
 
 pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
@@ -368,13 +377,15 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                 format!("tensor {}: more than {} dimensions", tensor.name, ms_core::MAX_RANK),
             ));
         }
+        if tensor.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1))).is_none() {
+            let (name, shape) = (&tensor.name, &tensor.shape);
+            return Err(Error::malformed(&path, format!("tensor {name}: too many elements: {shape:?}")));
+        }
         let shape = Shape::new(&tensor.shape);
         let mut pieces = Vec::new();
         for part in tensor.parts {
             let wrong = |what: String| Error::malformed(&path, format!("tensor {}: {what}", tensor.name));
-            if part.file.contains(['/', '\\']) || part.file.starts_with('.') {
-                return Err(wrong(format!("{} is not a file name", part.file)));
-            }
+            check_name(&part.file).map_err(wrong)?;
             if !by_file.contains_key(&part.file) {
                 let file = Mapped::open(&folder.join(&part.file))?;
                 let mut keys = BTreeMap::new();

@@ -304,3 +304,31 @@ fn a_changed_manifest_is_refused_or_read_but_never_out_of_bounds() {
         }
     }
 }
+
+#[test]
+fn a_manifest_names_checksums_of_its_own_folder_and_tensors_that_can_be_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small();
+    let source = dir.path().join("hf");
+    ms_ckpt::write_hf(&source, &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+    let out = dir.path().join("sharded");
+    to_mcore(&source, &out, &file_grid(1, Stages::default()), Form::Sharded);
+    let iteration = out.join("iter_0000001");
+    let manifest = iteration.join("manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let changed = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut json = serde_json::from_str(&text).unwrap();
+        change(&mut json);
+        std::fs::write(&manifest, json.to_string()).unwrap();
+        open(&out)
+    };
+    let elsewhere = changed(&|json| json["crc32c"] = serde_json::json!({"../../hf/config.json": 1})).unwrap();
+    let _ = std::fs::remove_file(iteration.join(ms_ckpt::CHECKSUMS));
+    let refused = elsewhere.check_sums().unwrap_err().to_string();
+    assert!(refused.contains("\"../../hf/config.json\" is not a file name"), "{refused}");
+    let uncounted =
+        serde_json::json!({"name": "x", "shape": [0, 1u64 << 62, 8], "dtype": "f32", "parts": []});
+    let refused = changed(&|json| json["tensors"].as_array_mut().unwrap().push(uncounted.clone()));
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("tensor x: too many elements: [0, 4611686018427387904, 8]"), "{refused}");
+}

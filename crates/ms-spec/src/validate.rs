@@ -13,6 +13,9 @@ const MOST: usize = 1 << 28;
 /// The same for what is listed one by one.
 pub(crate) const MOST_PARTS: usize = 1 << 14;
 
+/// The same for the elements of one parameter: sizes that are each in range may make up more than there are addresses.
+const MOST_ELEMENTS: usize = 1 << 42;
+
 fn within(args: ArgNames, name: &str, size: usize, most: usize) -> Result<()> {
     match (1..=most).contains(&size) {
         true => Ok(()),
@@ -194,6 +197,16 @@ impl ModelConfig {
                 ));
             }
         }
+        for spec in crate::params(&self) {
+            let elements = spec.shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+            if elements.is_none_or(|n| n > MOST_ELEMENTS) {
+                let (name, shape) = (&spec.name, &spec.shape);
+                let what = format!(
+                    "{name} of shape {shape:?}: expected at most {MOST_ELEMENTS} elements of a parameter"
+                );
+                return Err(Error::inconsistent(what));
+            }
+        }
         Ok(self)
     }
 
@@ -236,6 +249,20 @@ impl ModelConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_in_range_that_make_up_more_elements_than_can_be_counted_are_refused() {
+        let sound = ModelConfig { heads: 2, groups: 1, head_dim: 8, ..ModelConfig::tiny() };
+        let refused = |config: ModelConfig| config.validate().unwrap_err().to_string();
+        let wide = refused(ModelConfig { heads: MOST, groups: MOST, head_dim: MOST, ..sound.clone() });
+        assert!(
+            wide.contains("linear_proj.weight of shape [16, 72057594037927936]: expected at most"),
+            "{wide}"
+        );
+        let long = refused(ModelConfig { hidden: MOST, ffn: MOST, ..sound.clone() });
+        assert!(long.contains("expected at most 4398046511104 elements of a parameter"), "{long}");
+        assert!(ModelConfig { hidden: 1 << 20, ffn: 1 << 20, ..sound }.validate().is_ok());
+    }
 
     #[test]
     fn a_padded_vocabulary_is_neither_smaller_than_the_vocabulary_nor_too_large() {

@@ -62,8 +62,9 @@ pub(crate) struct Vocabulary {
 }
 
 const HOLE: [u32; 2] = [0, u32::MAX];
-/// Ids above this are a mistake of the file, not a vocabulary.
+/// Ids above this are a mistake of the file, not a vocabulary; and so are those far above the number of its tokens.
 const MAX_ID: u64 = 1 << 26;
+const MAX_SPARSE: u64 = 1 << 20;
 
 impl Texts {
     fn put(&mut self, text: &str, id: u32) {
@@ -107,8 +108,9 @@ impl Vocabulary {
         let mut model = Texts::default();
         match &definition["model"]["vocab"] {
             Value::Object(map) => {
+                let most = MAX_ID.min(MAX_SPARSE.max(8 * map.len() as u64));
                 for (text, id) in map {
-                    let id = id.as_u64().filter(|&id| id < MAX_ID);
+                    let id = id.as_u64().filter(|&id| id < most);
                     model.put(text, id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32);
                 }
             }
@@ -148,7 +150,10 @@ impl Vocabulary {
     /// A vocabulary whose added tokens have their ids already; `None` if two have one text.
     pub(crate) fn of_parts(model: Arc<Texts>, added: Vec<(u32, AddedToken)>) -> Option<Self> {
         let mut out = Self::bare(model);
-        for (place, (_, token)) in added.iter().enumerate() {
+        for (place, (id, token)) in added.iter().enumerate() {
+            if u64::from(*id) >= 2 * MAX_ID {
+                return None;
+            }
             out.size += usize::from(out.model.id(&token.content).is_none());
             if out.added_places.insert(token.content.clone(), place).is_some() {
                 return None;
@@ -240,7 +245,16 @@ mod tests {
 
     #[test]
     fn an_absurd_id_is_refused_before_memory_is_taken() {
-        let error = Vocabulary::of(Path::new("t.json"), &json!({"model": {"vocab": {"a": u64::MAX}}}));
-        assert!(error.is_err());
+        // Above all ids; and far above those that a vocabulary of one token has.
+        for id in [u64::MAX, MAX_ID, MAX_SPARSE] {
+            let error = Vocabulary::of(Path::new("t.json"), &json!({"model": {"vocab": {"a": id}}}));
+            assert!(error.is_err(), "{id}");
+        }
+        assert!(
+            Vocabulary::of(Path::new("t.json"), &json!({"model": {"vocab": {"a": MAX_SPARSE - 1}}})).is_ok()
+        );
+        // An added token from a file that was kept, before ids run out.
+        let added = vec![(u32::MAX, AddedToken::special("<x>"))];
+        assert!(Vocabulary::of_parts(Arc::new(Texts::default()), added).is_none());
     }
 }

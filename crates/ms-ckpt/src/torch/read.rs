@@ -291,9 +291,13 @@ impl Reader<'_> {
             .iter()
             .zip(&strides)
             .try_fold(offset, |last, (&n, &s)| n.saturating_sub(1).checked_mul(s)?.checked_add(last));
-        let numel = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        // An expanded tensor has more elements than its storage; what is read of it must still be bounded.
-        let fits = numel == Some(0) || last.is_some_and(|l| l < storage_elements);
+        // An expanded tensor has more elements than its storage; what is read of it must still be bounded. One without elements
+        // has a place and sizes, too.
+        let numel = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+        let fits = match shape.contains(&0) {
+            true => offset <= storage_elements,
+            false => last.is_some_and(|l| l < storage_elements),
+        };
         if !fits || numel.is_none_or(|n| n > (1 << 40)) {
             return Err(format!(
                 "a tensor of shape {shape:?} at {offset} is outside its storage of {storage_elements} elements"
@@ -335,6 +339,23 @@ mod tests {
         let stream = b"\x80\x02]q\x00(c__builtin__\nset\n](K\x03K\x01e\x85Rcbuiltins\nfrozenset\n)Re.";
         let node = unfold(&pickle::read(stream).unwrap()).unwrap();
         assert_eq!(node.to_json(), serde_json::json!([[3, 1], []]));
+    }
+
+    #[test]
+    fn a_tensor_without_elements_has_a_place_in_its_storage_and_sizes_too() {
+        let start = b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000\
+                      X\x03\x00\x00\x00cpuK\x01tQ";
+        let (one, far) = (&b"K\x01"[..], &b"\x8a\x08\0\0\0\0\0\0\0\x40"[..]);
+        let tensor = |offset: &[u8], rows: &[u8]| {
+            let parts = [&b"\x80\x02"[..], start, offset, rows, b"K\0\x86K\x01K\x01\x86\x89)tR."];
+            unfold(&pickle::read(&parts.concat()).unwrap())
+        };
+        assert!(tensor(one, one).is_ok());
+        // Past the end of the storage; rows that could not be counted in bytes.
+        for (offset, rows) in [(far, one), (one, far)] {
+            let refused = tensor(offset, rows).unwrap_err();
+            assert!(refused.contains("is outside its storage of 1 elements"), "{refused}");
+        }
     }
 
     #[test]

@@ -57,7 +57,10 @@ impl Region {
         let size = self.shape.get(self.dim).copied().unwrap_or(1);
         let inner: usize = self.shape.iter().skip(self.dim + 1).product();
         let outer: usize = self.shape.iter().take(self.dim).product();
+        // Of a region without elements there may be more rows than can be counted.
+        let empty = inner == 0 || self.ranges.iter().all(Range::is_empty);
         let outer = match &self.lead {
+            _ if empty => 0..0,
             Some(lead) => {
                 let per_lead: usize = self.shape.iter().take(self.dim).skip(1).product();
                 lead.start * per_lead..lead.end * per_lead
@@ -133,8 +136,12 @@ impl<'de> Deserialize<'de> for Region {
         if let Some((a, b)) = stored.ranges.iter().find(|(a, b)| a > b || *b > size) {
             return Err(D::Error::custom(format!("range {a}..{b} is outside 0..{size}")));
         }
-        if stored.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_none() {
+        if stored.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1))).is_none() {
             return Err(D::Error::custom(format!("shape {:?} has too many elements", stored.shape)));
+        }
+        let all = stored.ranges.iter().try_fold(0usize, |n, (a, b)| n.checked_add(b - a));
+        if all.is_none_or(|all| all > size) {
+            return Err(D::Error::custom(format!("ranges of more than the {size} of their dimension")));
         }
         if let Some((a, b)) = stored.lead
             && (stored.dim == 0 || a > b || b > stored.shape[0])
@@ -175,6 +182,23 @@ mod tests {
             }
             prop_assert_eq!(global, back);
         }
+    }
+
+    #[test]
+    fn regions_without_elements_are_gone_through_at_once_and_those_of_more_than_their_tensor_are_refused() {
+        let read = |text: &str| serde_json::from_str::<Region>(text).map_err(|e| e.to_string());
+        // As many rows as there are addresses, of no elements or cut to none.
+        for text in [
+            r#"{"shape":[4611686018427387904,0],"dim":1,"ranges":[[0,0]]}"#,
+            r#"{"shape":[4611686018427387904,2],"dim":1,"ranges":[]}"#,
+            r#"{"shape":[4611686018427387904,1,2],"dim":2,"ranges":[[1,1]],"lead":[1,4611686018427387904]}"#,
+        ] {
+            assert_eq!(read(text).unwrap().runs().next(), None, "{text}");
+        }
+        let twice = read(r#"{"shape":[4,3],"dim":0,"ranges":[[0,4],[0,4]]}"#).unwrap_err();
+        assert!(twice.contains("ranges of more than the 4 of their dimension"), "{twice}");
+        let uncounted = read(r#"{"shape":[0,4611686018427387904,8],"dim":0,"ranges":[[0,0]]}"#).unwrap_err();
+        assert!(uncounted.contains("has too many elements"), "{uncounted}");
     }
 
     #[test]

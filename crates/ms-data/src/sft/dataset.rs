@@ -7,6 +7,7 @@ use crate::random::PythonRandom;
 use crate::samples::check_index;
 use crate::split::NAMES;
 use crate::{Error, Result, Sample, Samples, Split};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,7 +102,8 @@ impl SftDataset {
     /// (rounded up to whole epochs). `None` where a split is empty.
     ///
     /// # Errors
-    /// What opening a dataset returns; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences.
+    /// What opening a dataset returns; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences;
+    /// [`Error::Options`] if there are too few to fill a batch with.
     pub fn open(
         prefix: impl AsRef<Path>,
         split: &Split,
@@ -124,6 +126,15 @@ impl SftDataset {
             let Some(range) = range.filter(|_| samples[which] > 0) else { continue };
             tracing::debug!(split = NAMES[which], sequences = range.len(), "fine-tuning set");
             let order = ordered(prefix, which, range, samples[which], options, &mut rng)?;
+            // Filling counts from 0, whatever there is.
+            if let (Some(batch), Some(last)) = (options.order.fill_to, order.iter().max())
+                && *last >= count as i64
+            {
+                return Err(Error::options(format!(
+                    "--padded-samples: filling a batch of {batch} takes sequences 0 to {last}, and {} has {count}",
+                    prefix.display()
+                )));
+            }
             out[which] = Some(Arc::new(Self { columns: open()?, order, options: options.clone() }));
         }
         Ok(out)
@@ -254,12 +265,13 @@ pub(crate) fn row(tokens: Vec<i32>, labels: &[i32], packed: Option<(Vec<i32>, Ve
 
 /// Positions count up inside each numbered sample; padding (0) has position 0.
 fn positions_by_mask(mask: &[i32]) -> Vec<i32> {
-    let most = mask.iter().copied().max().unwrap_or(0);
-    let mut out = Vec::with_capacity(mask.len());
-    // As upstream: all of sample 1, all of sample 2, …, then the padding; packs store them in that order.
-    for sample in 1..=most {
-        out.extend(0..mask.iter().filter(|&&value| value == sample).count() as i32);
+    // A file may number its samples as it likes.
+    let mut lengths = BTreeMap::new();
+    for sample in mask.iter().filter(|sample| **sample > 0) {
+        *lengths.entry(*sample).or_insert(0i32) += 1;
     }
+    // As upstream: all of sample 1, all of sample 2, …, then the padding; packs store them in that order.
+    let mut out: Vec<i32> = lengths.into_values().flat_map(|length| 0..length).collect();
     out.resize(mask.len(), 0);
     out
 }

@@ -362,3 +362,65 @@ fn a_blend_of_fine_tuning_sets_follows_the_weights_and_a_full_shuffle_mixes_epoc
     all.iter_mut().for_each(|order| order.sort_unstable());
     assert_eq!(all[0], all[1]);
 }
+
+#[test]
+fn samples_of_a_pack_may_have_any_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = dir.path().join("set");
+    for (key, tokens) in [
+        ("input_ids", [5, 6, 7, 8, 9]),
+        ("labels", [5; 5]),
+        ("attention_mask", [i32::MAX, i32::MIN, 3, i32::MAX, -1]),
+    ] {
+        let mut writer =
+            IndexedWriter::create(super::dataset::column_prefix(&set, key), TokenType::I32).unwrap();
+        writer.sequence(&tokens).unwrap();
+        writer.end_document().unwrap();
+        writer.finish().unwrap();
+    }
+    let options = SftOptions {
+        row_tokens: 8,
+        form: Form::Packed { neat: true, restart: true },
+        eos: 0,
+        order: Order::shuffled(1),
+        negative_ids_as_upstream: false,
+        index_files: false,
+    };
+    let sets = SftDataset::open(&set, &Split::parse("1").unwrap(), [1, 0, 0], &options).unwrap();
+    // Sample 3, the two tokens of the other, padding: without counting to two thousand millions.
+    assert_eq!(sets[0].as_ref().unwrap().get(0).unwrap().position_ids, [0, 0, 1, 0, 0]);
+}
+
+#[test]
+fn a_set_that_is_too_small_to_fill_a_batch_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = dir.path().join("set");
+    for key in ["input_ids", "labels"] {
+        let mut writer =
+            IndexedWriter::create(super::dataset::column_prefix(&set, key), TokenType::I32).unwrap();
+        for _ in 0..3 {
+            writer.sequence(&[1, 2]).unwrap();
+            writer.end_document().unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    let filled = |batch: u64| {
+        let options = SftOptions {
+            row_tokens: 8,
+            form: Form::CutAtEnd,
+            eos: 0,
+            order: Order { fill_to: Some(batch), ..Order::shuffled(1) },
+            negative_ids_as_upstream: false,
+            index_files: false,
+        };
+        let sets = SftDataset::open(&set, &Split::parse("1").unwrap(), [1, 0, 0], &options);
+        sets.map(|sets| sets[0].as_ref().unwrap().order().len()).map_err(|e| e.to_string())
+    };
+    assert_eq!(filled(6), Ok(6));
+    let refused = filled(8).unwrap_err();
+    assert!(
+        refused.contains("--padded-samples: filling a batch of 8 takes sequences 0 to 4")
+            && refused.ends_with("set has 3"),
+        "{refused}"
+    );
+}

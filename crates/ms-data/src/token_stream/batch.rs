@@ -94,6 +94,8 @@ impl Batch {
             let range = range.and_then(|(start, length)| Some(start..start.checked_add(length)?));
             range.filter(|range| range.end <= body.len()).ok_or_else(|| "a buffer outside its message".into())
         };
+        // Columns lie one after the other: of what they shared, each row would be as long as all of it, over and over.
+        let mut claimed = 0usize;
         let mut out = Self { rows, columns: Vec::with_capacity(columns) };
         for column in 0..columns {
             let (list, values) = (nodes.get(column * 2), nodes.get(column * 2 + 1));
@@ -105,6 +107,10 @@ impl Batch {
                 return Err("a column's null marks are too short".into());
             }
             let (offsets, tokens) = (buffer(column * 4 + 1)?, buffer(column * 4 + 3)?);
+            claimed = claimed.saturating_add(offsets.len()).saturating_add(tokens.len());
+            if claimed > body.len() {
+                return Err(format!("its columns claim more than the {} bytes of their batch", body.len()));
+            }
             if offsets.len() / 4 < rows + 1 {
                 return Err("a column's offsets are too short".into());
             }

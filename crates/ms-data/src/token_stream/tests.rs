@@ -133,9 +133,10 @@ proptest! {
     #[test]
     fn a_damaged_stream_is_an_error_or_rows_but_never_a_panic(
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
-        lie in proptest::option::of((any::<prop::sample::Index>(), any::<u32>())),
+        lie in proptest::option::of((any::<prop::sample::Index>(), any::<u32>())), open: bool,
     ) {
-        let mut bytes = stream(2, &small());
+        let sealed = stream(2, &small());
+        let mut bytes = if open { unsealed(&sealed) } else { sealed };
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] ^= value;
@@ -158,7 +159,15 @@ fn a_flipped_bit_anywhere_is_noticed() {
         bad[at] ^= 4;
         assert!(read(&bad).is_err() && batches(&bad).is_err() && mapped(&bad).is_err(), "byte {at}");
     }
-    // A stream of an earlier version has no checksums, promises none, and is read.
+    let mut old = unsealed(&bytes);
+    assert_eq!((read(&old).unwrap(), mapped(&old).unwrap()), (small(), small()));
+    let promise = old.windows(11).position(|text| text == b"ls.checksum").unwrap();
+    old[promise] ^= 1;
+    assert!(read(&old).unwrap_err().contains("has lost its checksum"));
+}
+
+/// The stream as earlier versions wrote it: it has no checksums, promises none, and is read.
+fn unsealed(bytes: &[u8]) -> Vec<u8> {
     let mut old = Vec::new();
     let mut at = 0;
     while at + 8 < bytes.len() {
@@ -174,7 +183,24 @@ fn a_flipped_bit_anywhere_is_noticed() {
     old.extend(&bytes[at..]);
     let promise = super::info::CHECKSUM.as_bytes();
     let place = old.windows(promise.len()).position(|text| text == promise).unwrap();
-    assert!(read(&old).is_err());
     old[place] ^= 1;
-    assert_eq!((read(&old).unwrap(), mapped(&old).unwrap()), (small(), small()));
+    old
+}
+
+#[test]
+fn columns_that_share_their_bytes_are_refused() {
+    // Of two columns the second is the first again: what is sent once would be read for each of them.
+    let rows = [Row::new(vec![Some(vec![5; 100]), Some(vec![])])];
+    let mut bytes = unsealed(&stream(2, &rows));
+    assert_eq!(read(&bytes).unwrap(), rows);
+    let place = |bytes: &[u8], length: i64| {
+        bytes.windows(8).rposition(|word| word == length.to_le_bytes()).expect("a buffer of that length")
+    };
+    // Offset and length of the first column's tokens; of the buffers the last is the second column's tokens, of none.
+    let tokens = place(&bytes, 400) - 8;
+    let first: Vec<u8> = bytes[tokens..tokens + 16].to_vec();
+    bytes[tokens + 64..tokens + 80].copy_from_slice(&first);
+    for said in [read(&bytes), mapped(&bytes), batches(&bytes)] {
+        assert!(said.unwrap_err().contains("its columns claim more than the"));
+    }
 }

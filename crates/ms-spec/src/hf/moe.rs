@@ -225,13 +225,20 @@ pub(super) fn set_layers(c: &mut ModelConfig, experts: &[bool]) {
     }
 }
 
+/// The numbers of a text with commas between them.
+fn listed_in(f: &Fields<'_>, text: &str) -> Result<Vec<usize>> {
+    let wrong = || f.wrong("moe_layers_enum", "numbers with commas between them", &Value::from(text));
+    let numbers = text.split(',').map(str::trim).filter(|number| !number.is_empty());
+    numbers.map(|number| number.parse().map_err(|_| wrong())).collect()
+}
+
 fn which_layers(f: &Fields<'_>, layers: usize, first: usize) -> Result<Vec<bool>> {
     if let Some(types) = f.texts("mlp_layer_types")? {
         return Ok(types.iter().map(|t| *t == "sparse").collect());
     }
     let listed = match f.get("moe_layers_enum") {
         Some(Value::Array(_)) => f.sizes("moe_layers_enum")?,
-        _ => f.text("moe_layers_enum")?.map(|t| t.split(',').filter_map(|n| n.trim().parse().ok()).collect()),
+        _ => f.text("moe_layers_enum")?.map(|text| listed_in(f, text)).transpose()?,
     };
     if let Some(listed) = listed {
         return Ok((0..layers).map(|l| listed.contains(&l)).collect());

@@ -465,3 +465,18 @@ fn a_llama_that_rotates_a_part_of_its_heads_is_written_as_phi3() {
     let biased = crate::megatron::from_args(&crate::megatron::to_args(&biased)).unwrap();
     assert_eq!(biased.family, crate::Family::MEGATRON);
 }
+
+#[test]
+fn a_list_of_layers_with_experts_that_is_none_is_refused() {
+    let mut json = sample_config("step3p5");
+    let experts = |json: &Value| {
+        let c = read_config(json).map_err(|e| e.to_string())?;
+        Ok::<_, String>((0..c.layers).filter(|&l| c.layer(l).feed == crate::Feed::Moe).collect::<Vec<_>>())
+    };
+    assert_eq!(experts(&json), Ok(vec![2, 3, 4]));
+    json["moe_layers_enum"] = json!(" 3, 4,");
+    assert_eq!(experts(&json), Ok(vec![3, 4]));
+    json["moe_layers_enum"] = json!("2,three,4");
+    let refused = experts(&json).unwrap_err();
+    assert!(refused.contains("moe_layers_enum") && refused.contains("2,three,4"), "{refused}");
+}

@@ -291,8 +291,13 @@ const LAYERS: Field = Field::rule(
 fn layer_freq(f: &Fields<'_>, layers: usize) -> Result<(usize, Option<Vec<bool>>)> {
     const FIELD: &str = "moe_layer_freq";
     let text = match f.get(FIELD) {
-        Some(Value::Array(list)) => {
-            return Ok((1, Some(list.iter().map(|v| v.as_u64() != Some(0)).collect())));
+        Some(value @ Value::Array(list)) => {
+            let sparse = |item: &Value| match item {
+                Value::Number(n) => Ok(n.as_f64() != Some(0.0)),
+                Value::Bool(sparse) => Ok(*sparse),
+                _ => Err(f.wrong(FIELD, "a number, or a list of them", value)),
+            };
+            return Ok((1, Some(list.iter().map(sparse).collect::<Result<_>>()?)));
         }
         Some(Value::String(text)) => text,
         // As Python's remainder has it, a negative number is as good as a positive one.
@@ -340,6 +345,18 @@ mod tests {
         let config = from_args(args.as_object().unwrap()).unwrap();
         assert_eq!(from_args(&to_args(&config)).unwrap().moe, config.moe, "{flags}");
         config.moe.unwrap().router
+    }
+
+    #[test]
+    fn a_list_says_by_numbers_or_truth_values_which_layers_have_experts() {
+        let sparse = |list: Value| {
+            let map = json!({ "moe_layer_freq": list }).as_object().unwrap().clone();
+            let listed = layer_freq(&Fields { source: "args", map: &map, asked: None }, 4);
+            listed.map(|(_, listed)| listed).map_err(|e| e.to_string())
+        };
+        assert_eq!(sparse(json!([0, 1, 0.0, -2])), Ok(Some(vec![false, true, false, true])));
+        assert_eq!(sparse(json!([false, true])), Ok(Some(vec![false, true])));
+        assert!(sparse(json!([0, "0"])).unwrap_err().contains("moe_layer_freq"));
     }
 
     #[test]

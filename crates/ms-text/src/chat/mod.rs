@@ -1,5 +1,6 @@
 //! Chat templates of Hugging Face folders.
 
+mod limits;
 mod python;
 mod source;
 
@@ -48,6 +49,7 @@ impl ChatTemplate {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("the default delimiters are distinct"));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        limits::add(&mut environment);
         python::add(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function(
@@ -73,7 +75,8 @@ impl ChatTemplate {
     /// `tools`, a list of JSON schemas, is passed to the template unchanged.
     ///
     /// # Errors
-    /// [`Error::Chat`]: what the template raised, or why it cannot be evaluated.
+    /// [`Error::Chat`]: what the template raised, or why it cannot be evaluated; for templates come with models, also that it
+    /// takes more steps, or asks for wider fields, than templates of conversations do.
     pub fn render(
         &self,
         messages: &Json,
@@ -110,7 +113,11 @@ impl ChatTemplate {
 }
 
 fn chat_error(error: &minijinja::Error) -> Error {
-    Error::Chat { reason: error.to_string() }
+    let reason = match error.kind() {
+        ErrorKind::OutOfFuel => format!("the template takes more than {} steps", limits::STEPS),
+        _ => error.to_string(),
+    };
+    Error::Chat { reason }
 }
 
 /// Jinja's own filter escapes HTML; Hugging Face replaces it by plain `json.dumps(ensure_ascii=False)`.
@@ -124,8 +131,9 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
             return Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason));
         }
     };
+    let indent = args.get::<Option<usize>>("indent")?.map(|indent| limits::within("tojson", indent));
     let style = python_json::Style {
-        indent: args.get("indent")?,
+        indent: indent.transpose()?,
         separators,
         sort_keys: args.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
         ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),

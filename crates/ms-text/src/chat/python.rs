@@ -7,6 +7,7 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
+use super::limits::{widths_within, within};
 use super::source::PERCENT;
 use crate::python_case;
 
@@ -17,8 +18,9 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
     environment.add_filter("capitalize", |text: String| python_case::capitalize(&text));
-    environment
-        .add_filter("center", |text: String, width: Option<usize>| centred(&text, width.unwrap_or(80), ' '));
+    environment.add_filter("center", |text: String, width: Option<usize>| {
+        within("center", width.unwrap_or(80)).map(|width| centred(&text, width, ' '))
+    });
     environment.add_filter("int", int);
     environment.add_filter("float", float);
     environment.add_filter("wordcount", |text: String| words(&text));
@@ -29,6 +31,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });
+    environment.add_test("divisibleby", divisible);
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
@@ -64,6 +67,15 @@ fn percent(left: &Value, right: &Value) -> Result<Value> {
     }))
 }
 
+/// Jinja's test, which the engine's own does not survive where the divisor is 0; what is no number is not divisible.
+fn divisible(value: &Value, by: &Value) -> Result<bool> {
+    let is_number = |v: &Value| matches!(v.kind(), ValueKind::Number | ValueKind::Bool);
+    if !is_number(value) || !is_number(by) {
+        return Ok(false);
+    }
+    Ok(i128::try_from(percent(value, by)?).is_ok_and(|rest| rest == 0))
+}
+
 fn is_float(v: &Value) -> bool {
     v.kind() == ValueKind::Number && !v.is_integer()
 }
@@ -74,6 +86,7 @@ fn cannot(left: &Value, right: &Value) -> Error {
 
 /// A tuple is several values, a dict may be taken by its keys.
 fn percent_of_text(text: &str, values: &Value) -> Result<String> {
+    widths_within("%", text)?;
     if values.is_tuple() {
         return format(FormatStyle::Printf, text, &values.try_iter()?.collect::<Vec<_>>());
     }
@@ -247,7 +260,7 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> 
         }
         "ljust" | "rjust" | "center" => {
             let (width, fill): (i64, Option<char>) = from_args(args)?;
-            let (width, fill) = (usize::try_from(width).unwrap_or(0), fill.unwrap_or(' '));
+            let (width, fill) = (within(name, usize::try_from(width).unwrap_or(0))?, fill.unwrap_or(' '));
             let pad = padding(text, width, fill);
             match name {
                 "ljust" => format!("{text}{pad}"),
@@ -258,7 +271,7 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> 
         }
         "zfill" => {
             let (width,): (i64,) = from_args(args)?;
-            let zeros = padding(text, usize::try_from(width).unwrap_or(0), '0');
+            let zeros = padding(text, within(name, usize::try_from(width).unwrap_or(0))?, '0');
             let (sign, digits) = text.split_at(usize::from(text.starts_with(['+', '-'])));
             format!("{sign}{zeros}{digits}").into()
         }
@@ -266,6 +279,7 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> 
             let (size, kwargs): (Option<usize>, Kwargs) = from_args(args)?;
             let size = size.or(kwargs.get("tabsize")?).unwrap_or(8);
             kwargs.assert_all_used()?;
+            within(name, size.saturating_mul(text.matches('\t').count()))?;
             expanded(text, size).into()
         }
         "startswith" | "endswith" => {
@@ -301,6 +315,10 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> 
         "count" => {
             let (what, start, end): (&str, Option<i64>, Option<i64>) = from_args(args)?;
             slice(text, start, end).map_or(0, |(_, part)| part.matches(what).count()).into()
+        }
+        "format" => {
+            widths_within(name, text)?;
+            return Ok(None);
         }
         _ => return Ok(None),
     }))

@@ -7,7 +7,7 @@ use super::base64;
 use crate::folder::FolderFacts;
 use crate::vocabulary::AddedToken;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const REPLACEMENT: &str = "\u{2581}";
 
@@ -67,6 +67,18 @@ impl SentencePiece {
         }
         if out.pieces.is_empty() {
             return Err("it holds no pieces".into());
+        }
+        // SentencePiece itself loads no model that breaks these rules.
+        let reserved = |kind: Kind| matches!(kind, Kind::Unknown | Kind::Control | Kind::Byte);
+        let mut seen = HashSet::new();
+        for (number, (text, score, kind)) in out.pieces.iter().enumerate() {
+            if text.is_empty() || score.is_nan() {
+                let what = if text.is_empty() { "it has no text" } else { "its score is not a number" };
+                return Err(format!("piece {number}: {what}"));
+            }
+            if !seen.insert((reserved(*kind), text)) {
+                return Err(format!("piece {number}: {text:?} is there twice"));
+            }
         }
         Ok(out)
     }
@@ -200,6 +212,7 @@ impl SentencePiece {
     fn bpe(&self) -> Value {
         let ids: HashMap<&str, usize> =
             self.pieces.iter().enumerate().map(|(id, piece)| (piece.0.as_str(), id)).collect();
+        let lengths: HashSet<usize> = ids.keys().map(|text| text.len()).collect();
         let mut merges: Vec<(f32, &str, &str)> = Vec::new();
         for (text, score, kind) in &self.pieces {
             if *kind != Kind::Normal {
@@ -208,6 +221,8 @@ impl SentencePiece {
             let mut ways: Vec<(usize, usize, usize)> = text
                 .char_indices()
                 .skip(1)
+                // A long piece is not looked up at every place.
+                .filter(|(at, _)| lengths.contains(at) && lengths.contains(&(text.len() - at)))
                 .filter_map(|(at, _)| Some((*ids.get(&text[..at])?, *ids.get(&text[at..])?, at)))
                 .collect();
             ways.sort_unstable();
@@ -344,6 +359,24 @@ mod tests {
                 assert_eq!((end, model.pieces.len()), (11, 1));
             }
         }
+    }
+
+    #[test]
+    fn pieces_without_a_text_or_a_score_and_those_that_are_there_twice_are_refused() {
+        let refused = |bytes: &[u8]| SentencePiece::parse(bytes).unwrap_err();
+        assert_eq!(refused(b"\x0a\x03\x0a\x01a\x0a\x03\x0a\x01a"), "piece 1: \"a\" is there twice");
+        assert_eq!(refused(b"\x0a\x03\x0a\x01a\x0a\x00"), "piece 1: it has no text");
+        assert_eq!(refused(b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f"), "piece 0: its score is not a number");
+        // A control piece may be spelt as a normal one.
+        assert!(SentencePiece::parse(b"\x0a\x03\x0a\x01a\x0a\x05\x0a\x01a\x18\x03").is_ok());
+    }
+
+    #[test]
+    fn a_piece_of_many_letters_is_not_looked_up_at_each_of_them() {
+        let piece = |text: &str| (text.to_owned(), -1.0, Kind::Normal);
+        let mut model = SentencePiece::parse(b"\x0a\x03\x0a\x01a\x12\x02\x18\x02").unwrap();
+        model.pieces = ["a", "b", "ab", &"ab".repeat(200_000)].map(piece).into();
+        assert_eq!(model.definition(None)["model"]["merges"], json!([["a", "b"]]));
     }
 
     #[test]

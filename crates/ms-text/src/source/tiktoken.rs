@@ -3,10 +3,11 @@
 use super::{base64, byte_level};
 use crate::vocabulary::AddedToken;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-/// Ids of a file must be dense; this bounds what is believed.
+/// Ids of a file are dense but for a few holes; this bounds what is believed.
 const MAX_TOKENS: usize = 1 << 22;
+const MAX_HOLES: usize = 1 << 12;
 
 /// The tokenizer that a rank file belongs to, which the file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ fn rank(line: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 /// The `tokenizer.json` value of a rank file.
 pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken)]) -> Result<Value, String> {
-    let mut tokens: Vec<Option<Vec<u8>>> = Vec::new();
+    let mut rows = Vec::new();
     for (number, line) in bytes.split(|&b| b == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
             continue;
@@ -111,10 +112,17 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
         if id >= MAX_TOKENS {
             return Err(format!("line {}: rank {id} is out of range", number + 1));
         }
-        if id >= tokens.len() {
-            tokens.resize(id + 1, None);
+        rows.push((number + 1, id, token));
+    }
+    let ranks = rows.iter().map(|(_, id, _)| id + 1).max().unwrap_or(0);
+    if ranks > rows.len() + MAX_HOLES {
+        return Err(format!("its ranks end at {}, and only {} tokens are there", ranks - 1, rows.len()));
+    }
+    let mut tokens: Vec<Option<Vec<u8>>> = vec![None; ranks];
+    for (line, id, token) in rows {
+        if tokens[id].replace(token).is_some() {
+            return Err(format!("line {line}: rank {id} is there twice"));
         }
-        tokens[id] = Some(token);
     }
     let first = tokens.len() as u32;
     let ranks: HashMap<&[u8], u32> =
@@ -123,11 +131,14 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
     let spell = |token: &[u8]| token.iter().map(|&b| table[b as usize].as_str()).collect::<String>();
     let mut vocab = Map::new();
     let mut merges = Vec::new();
+    let lengths: HashSet<usize> = tokens.iter().flatten().map(Vec::len).collect();
     for (id, token) in tokens.iter().enumerate() {
         let Some(token) = token else { continue };
         vocab.insert(spell(token), Value::from(id));
         // Whatever two tokens make this one may be merged into it; among them, the earlier ones first.
         let mut ways: Vec<(u32, u32, usize)> = (1..token.len())
+            // A long token is not looked up at every place.
+            .filter(|at| lengths.contains(at) && lengths.contains(&(token.len() - at)))
             .filter_map(|at| Some((*ranks.get(&token[..at])?, *ranks.get(&token[at..])?, at)))
             .collect();
         ways.sort_unstable();
@@ -139,4 +150,30 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
     out["added_tokens"] =
         special.iter().zip(first..).map(|(text, id)| AddedToken::special(text).json(id)).collect();
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &[(&[u8], usize)]) -> Result<Value, String> {
+        let line = |(token, id): &(&[u8], usize)| format!("{} {id}\n", base64::encode(token));
+        definition(lines.iter().map(line).collect::<String>().as_bytes(), Family::Llama3, &[])
+    }
+
+    #[test]
+    fn a_rank_that_is_there_twice_and_ranks_that_few_tokens_have_are_refused() {
+        assert_eq!(read(&[(b"a", 0), (b"b", 1), (b"c", 1)]).unwrap_err(), "line 3: rank 1 is there twice");
+        let holes = read(&[(b"a", 0), (b"b", MAX_TOKENS - 1)]).unwrap_err();
+        assert_eq!(holes, "its ranks end at 4194303, and only 2 tokens are there");
+        // A few holes are where the tokens are that the program's own code adds.
+        assert!(read(&[(b"a", 0), (b"b", 9)]).is_ok());
+    }
+
+    #[test]
+    fn a_token_of_many_bytes_is_not_looked_up_at_each_of_them() {
+        let long = b"ab".repeat(200_000);
+        let lines: [(&[u8], usize); 5] = [(b"a", 0), (b"b", 1), (b"ab", 2), (b"aba", 3), (&long, 4)];
+        assert_eq!(read(&lines).unwrap()["model"]["merges"], json!([["a", "b"], ["ab", "a"]]));
+    }
 }

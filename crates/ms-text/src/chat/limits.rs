@@ -1,0 +1,166 @@
+//! Bounds on what a template may ask for: it comes with a model, from whoever published that.
+
+use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Steps of a rendering, a second or two: a template for a conversation takes some dozens for each message.
+pub(super) const STEPS: u64 = 50_000_000;
+
+/// Most characters that a text is filled up with, and parts that a list is cut into.
+const MOST: usize = 1 << 20;
+
+/// Gives an environment a limit of steps, and bounds of the filters that fill or cut: they are there a second time, under names
+/// that no template has, behind a check of what they are asked for.
+pub(super) fn add(environment: &mut Environment<'static>) {
+    environment.set_fuel(Some(STEPS));
+    environment.add_filter("indent()", filters::indent);
+    environment.add_filter("slice()", filters::slice);
+    environment.add_filter("batch()", filters::batch);
+    environment.add_filter("format()", filters::format);
+    environment.add_filter("indent", indent);
+    environment.add_filter("slice", slice);
+    environment.add_filter("batch", batch);
+    environment.add_filter("format", format_text);
+}
+
+fn indent(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = checked("indent", args)?;
+    state.apply_filter("indent()", &args)
+}
+
+fn slice(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = checked("slice", args)?;
+    state.apply_filter("slice()", &args)
+}
+
+fn batch(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = checked("batch", args)?;
+    state.apply_filter("batch()", &args)
+}
+
+fn format_text(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = args.into_values();
+    if let Some(text) = args.first().and_then(Value::as_str) {
+        widths_within("format", text)?;
+    }
+    state.apply_filter("format()", &args)
+}
+
+/// The arguments of a filter whose first one is a number, or has that under its name.
+fn checked(what: &str, args: Rest<ValueOrKwargs>) -> Result<Vec<Value>> {
+    let args = args.into_values();
+    args.get(1).map_or(Ok(()), |arg| numbers_within(what, arg))?;
+    Ok(args)
+}
+
+fn beyond(what: &str, found: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidOperation, format!("{what}: expected at most {MOST}, found {found}"))
+}
+
+/// A number of characters or parts that a template gives.
+///
+/// # Errors
+/// With `what` asks for it, where it is above the limit.
+pub(super) fn within(what: &str, number: usize) -> Result<usize> {
+    if number > MOST { Err(beyond(what, number)) } else { Ok(number) }
+}
+
+/// Checks an argument that is a number, and those that have names.
+fn numbers_within(what: &str, arg: &Value) -> Result<()> {
+    if arg.kind() == ValueKind::Map {
+        return arg.try_iter()?.try_for_each(|key| match arg.get_item(&key)? {
+            number if number.kind() == ValueKind::Number => numbers_within(what, &number),
+            _ => Ok(()),
+        });
+    }
+    match i128::try_from(arg.clone()) {
+        Ok(number) if number > MOST as i128 => Err(beyond(what, number)),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the widths and precisions of a text that is formatted, by `%` or by braces.
+///
+/// # Errors
+/// With `what` formats, where they come to more than the limit.
+pub(super) fn widths_within(what: &str, text: &str) -> Result<()> {
+    let mut sum = 0usize;
+    for (at, c) in text.char_indices() {
+        let behind = &text[at + c.len_utf8()..];
+        let spec = match c {
+            '%' => {
+                let named = behind.strip_prefix('(').and_then(|named| named.split_once(')'));
+                let behind = named.map_or(behind, |(_, spec)| spec);
+                let end = behind.find(|c: char| !c.is_ascii_digit() && !"#- +.".contains(c));
+                &behind[..end.unwrap_or(behind.len())]
+            }
+            '{' => {
+                behind.split(['{', '}']).next().and_then(|field| field.split_once(':')).map_or("", |f| f.1)
+            }
+            _ => continue,
+        };
+        let numbers = spec.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
+        sum = numbers.map(|number| number.parse().unwrap_or(usize::MAX)).fold(sum, usize::saturating_add);
+    }
+    if sum > MOST { Err(beyond(what, format_args!("widths that come to {sum}"))) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ChatTemplate, GenerationPrompt};
+
+    fn render(source: &str) -> Result<String, String> {
+        let template = ChatTemplate::new(source).map_err(|e| e.to_string())?;
+        template.render(&serde_json::json!([]), None, GenerationPrompt::Omit).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_is_filled_up_or_cut_beyond_all_bounds_is_refused_by_its_name() {
+        for (name, code) in [
+            ("ljust", "'a'.ljust(9223372036854775807)"),
+            ("rjust", "'a'.rjust(10000000000000)"),
+            ("center", "'a'.center(10000000000000, '-')"),
+            ("center", "'a'|center(18446744073709551615)"),
+            ("zfill", "'a'.zfill(10000000000000)"),
+            ("expandtabs", "'\t'.expandtabs(10000000000000)"),
+            ("indent", "'a\nb'|indent(10000000000000)"),
+            ("indent", "'a\nb'|indent(width=10000000000000)"),
+            ("slice", "[1]|slice(10000000000000)|length"),
+            ("batch", "[1]|batch(10000000000000, 0)|length"),
+            ("tojson", "[1]|tojson(indent=10000000000000)"),
+            ("%", "'%10000000000000d' % 1"),
+            ("%", "'%(a).10000000000000f' % {'a': 1.5}"),
+            ("format", "'%10000000000000d'|format(1)"),
+            ("format", "'{:>10000000000000}'.format('a')"),
+        ] {
+            let error = render(&format!("{{{{ {code} }}}}")).expect_err(code);
+            assert!(error.contains(&format!("{name}: expected at most 1048576, found")), "{code}: {error}");
+        }
+        assert_eq!(
+            render("{{ 'a'.ljust(3) ~ 'b\nc'|indent(2) ~ '%3d|{}' % 7 }}").unwrap(),
+            "a  b\n  c  7|{}"
+        );
+        assert_eq!(render("{{ '{:>3}'.format('a') ~ [1, 2, 3]|slice(2)|list|length }}").unwrap(), "  a2");
+        let many = "'".to_owned() + &"%99999d".repeat(11) + "' % (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)";
+        assert!(render(&format!("{{{{ {many} }}}}")).unwrap_err().contains("widths that come to 1099989"));
+    }
+
+    #[test]
+    fn what_is_divided_by_nothing_is_an_error() {
+        for code in ["1 is divisibleby 0", "1.5 is divisibleby 0.0", "false is divisibleby false"] {
+            assert!(render(&format!("{{{{ {code} }}}}")).unwrap_err().contains("modulo by zero"), "{code}");
+        }
+        let sound =
+            "{{ [6 is divisibleby 3, 7 is divisibleby 3, 7.5 is divisibleby 2.5, 'a' is divisibleby 1] }}";
+        assert_eq!(render(sound).unwrap(), "[True, False, True, False]");
+    }
+
+    #[test]
+    fn loops_without_an_end_in_sight_are_an_error() {
+        let nested = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+        let error = render(nested).unwrap_err();
+        assert!(error.contains("the template takes more than 50000000 steps"), "{error}");
+    }
+}
