@@ -50,9 +50,9 @@ const LIMITS: [usize; 3] = [8, 7, 1];
 const BELOW: [&str; 4] = ["crates/ms-operands/", "crates/ms-core/", "crates/ms-cpu/", "crates/ms-reference/"];
 /// Rows of families, which name mixers as they like.
 const ROWS: &str = "crates/ms-spec/src/hf/";
-/// Kernels; crates of tests, tables of C interfaces and this one.
-const BESIDE: [&str; 5] =
-    ["crates/ms-kernels/", "crates/ms-testing/", "crates/cann-emu/", "crates/hccl-sys/", "xtask/"];
+/// Kernels; crates of tests, fuzzers, tables of C interfaces and this one.
+const BESIDE: [&str; 6] =
+    ["crates/ms-kernels/", "crates/ms-testing/", "crates/cann-emu/", "crates/hccl-sys/", "fuzz/", "xtask/"];
 
 /// A part or an operation, and the files that name it.
 pub(crate) struct Touched {
