@@ -51,7 +51,7 @@ impl<'a> Detokenizer<'a> {
     /// [`crate::Error::Decode`].
     pub fn push(&mut self, id: u32) -> Result<Option<String>> {
         self.window.push(id);
-        let text = self.pending()?;
+        let text = self.held()?;
         let incomplete = text.ends_with('\u{FFFD}') && self.window.len() - self.read < MAX_PENDING;
         if text.is_empty() || incomplete {
             return Ok(None);
@@ -66,11 +66,15 @@ impl<'a> Detokenizer<'a> {
     /// # Errors
     /// [`crate::Error::Decode`].
     pub fn finish(self) -> Result<Option<String>> {
-        let text = self.pending()?;
+        let text = self.held()?;
         Ok((!text.is_empty()).then_some(text))
     }
 
-    fn pending(&self) -> Result<String> {
+    /// The text that is held back, as [`Detokenizer::finish`] would give it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Decode`].
+    pub fn held(&self) -> Result<String> {
         let all = self.tokenizer.decode(&self.window, self.skip_special)?;
         let seen = self.tokenizer.decode(&self.window[..self.read], self.skip_special)?;
         // Bytes that were given up as no character may stand otherwise in the longer text.

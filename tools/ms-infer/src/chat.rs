@@ -244,15 +244,30 @@ impl PreviousTurn {
 
     /// What follows the text of the reply.
     fn behind_reply<'a>(&self, tokenizer: &Tokenizer, rest: &'a [u32]) -> Option<&'a [u32]> {
-        let (mut pieces, mut left) = (Detokenizer::new(tokenizer, true), self.text.as_str());
-        let mut rest = rest.iter();
-        while !left.is_empty() {
-            if let Some(piece) = pieces.push(*rest.next()?).ok()? {
-                left = left.strip_prefix(piece.as_str())?;
-            }
-        }
-        (!self.text.is_empty()).then_some(rest.as_slice())
+        behind(&self.text, tokenizer, rest)
     }
+}
+
+/// What follows `text`, which is not empty, in tokens that begin with it; `None` if a token goes beyond its end.
+fn behind<'a>(text: &str, tokenizer: &Tokenizer, tokens: &'a [u32]) -> Option<&'a [u32]> {
+    // Special tokens are no part of a text, and must show.
+    let (mut pieces, mut left) = (Detokenizer::new(tokenizer, false), text);
+    let mut rest = tokens.iter();
+    // A text that ends in U+FFFD is held back to its end: the most tokens that give it are its own.
+    let mut held = None;
+    while !left.is_empty() {
+        let piece = rest.next().and_then(|&token| pieces.push(token).ok());
+        match piece {
+            Some(None) if pieces.held().ok()? == left => held = Some(rest.as_slice()),
+            Some(None) => {}
+            Some(Some(piece)) => match left.strip_prefix(piece.as_str()) {
+                Some(after) => left = after,
+                None => return held,
+            },
+            None => return held,
+        }
+    }
+    (!text.is_empty()).then_some(rest.as_slice())
 }
 
 /// The text that a reply of these tokens has.
@@ -323,5 +338,31 @@ fn prompt(form: &Form, tokenizer: &Tokenizer, turns: &[Value]) -> Result<Vec<u32
             ids.extend(last.into_iter().flat_map(|p| p.source));
             Ok(ids)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::behind;
+    use ms_text::{Tokenizer, bpe};
+
+    #[test]
+    fn what_follows_a_text_begins_where_its_last_character_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = bpe::Options { vocab_size: 300, ..bpe::Options::default() };
+        bpe::train(&options, ["words that end <|im_end|>".to_owned()]).unwrap().write(dir.path()).unwrap();
+        let tokenizer = Tokenizer::load(dir.path()).unwrap();
+        let tokens = |text: &str| tokenizer.encode(text).unwrap();
+        for text in ["words", "é", "no character: \u{FFFD}", "\u{FFFD}\u{FFFD}", "\u{FFFD} and more"] {
+            for after in ["<|endoftext|>", "\nwords", "\u{10}", ""] {
+                let (of_text, rest) = (tokens(text), tokens(after));
+                let all = [of_text, rest.clone()].concat();
+                assert_eq!(behind(text, &tokenizer, &all), Some(&rest[..]), "{text:?} {after:?}");
+            }
+        }
+        assert_eq!(behind("words", &tokenizer, &tokens("wor")), None);
+        assert_eq!(behind("words", &tokenizer, &tokens("other words")), None);
+        assert_eq!(behind("\u{FFFD}", &tokenizer, &tokens("wor")), None);
+        assert_eq!(behind("", &tokenizer, &tokens("wor")), None);
     }
 }

@@ -36,7 +36,7 @@ fn balanced(router: Router, coefficients: Auxiliary, by_sequence: bool) -> Case 
 }
 
 fn capacity(policy: DropPolicy) -> Case {
-    case("drop_beyond route", &[6, 3], &[], move |g, _, x| {
+    case("drop_tokens route", &[6, 3], &[], move |g, _, x| {
         let routed = ops::route(g, x, None, &router(RouterScore::Softmax), None)?;
         let taken = ExpertCapacity { capacity: 3, share_of: &[], policy, places: &[] };
         let (weights, dropped) = ops::drop_tokens(g, &routed.weights, &routed.routes, taken)?;
@@ -63,7 +63,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Ok(ops::route_to(g, x, experts, &router(RouterScore::SqrtSoftplus), None)?.weights)
         }),
         // Weights of the router's picks go to other experts.
-        case("route_instead", &[4, 3], &[(&[3, 3], 0.6, 0.0), (&[3, 3, 3], 0.6, 0.0)], |g, w, x| {
+        case("route_with_override", &[4, 3], &[(&[3, 3], 0.6, 0.0), (&[3, 3, 3], 0.6, 0.0)], |g, w, x| {
             let experts = Tensor::from_slice(g.device().arena(), [4, 2], &[0i32, 2, 1, 0, 2, 1, 1, 2])?;
             let logits = ops::linear(g, x, &w[0], None)?;
             let router = router(RouterScore::Sigmoid);
@@ -74,7 +74,7 @@ pub(crate) fn cases() -> Vec<Case> {
             ops::combine(g, &rows, &routed.weights, &routed.routes)
         }),
         // Of the experts in place of others those weigh that were picked, too.
-        case("route_instead", &[4, 3], &[(&[3, 3], 0.6, 0.0), (&[3, 3, 3], 0.6, 0.0)], |g, w, x| {
+        case("route_with_override", &[4, 3], &[(&[3, 3], 0.6, 0.0), (&[3, 3, 3], 0.6, 0.0)], |g, w, x| {
             let experts = Tensor::from_slice(g.device().arena(), [4, 2], &[0i32, 2, 1, 0, 2, 1, 1, 2])?;
             let picked = Tensor::from_slice(g.device().arena(), [4, 2], &[1i32, 2, 0, 1, 0, 1, 2, 0])?;
             let logits = ops::linear(g, x, &w[0], None)?;
