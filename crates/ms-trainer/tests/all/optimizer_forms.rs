@@ -72,8 +72,8 @@ fn ties_away_from_zero_and_rounded_moments_train_nearly_alike() {
             OptimizerForm { rounded_moments: true, ..REUSE },
         ] {
             let other = found(&Case { form, ..case.clone() });
-            // A rounded moment is off by 2^-9 of itself at most, and so is an update. The updates move the loss by 1.1 to 1.3,
-            // three times up and down: 2^-9 of the way is 7e-3.
+            // Each moment is off by 2^-9 of itself at most, an update by less than 2^-8: of the 1.8 that the loss goes up and
+            // down in these steps that is 7e-3.
             assert!(
                 (last(&plain) - last(&other)).abs() < 1e-2,
                 "{form:?}: {} {}",
