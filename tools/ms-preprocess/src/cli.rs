@@ -329,6 +329,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
         },
         Some(_) => refuse!("--map-keys: expected a JSON object"),
     };
+    if fields_of_files.is_empty()
+        && let Some(absent) = recognise::absent_field(&inputs, kind, map_keys.as_ref())
+    {
+        refuse!("{absent}");
+    }
     let head = o.upstream == Upstream::Head;
     let mut options = HandlerOptions {
         prompt_type: o.prompts.template.clone(),

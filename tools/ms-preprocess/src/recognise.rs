@@ -21,6 +21,39 @@ pub(crate) fn first_record(inputs: &[InputFile]) -> Option<Record> {
     RecordReader::new(files).next()?.ok()?.parse().ok()
 }
 
+/// What is wrong with the fields that records of `kind` are read from, if one of them is in no record: upstream ends there,
+/// and without it all records would be read as if it were empty. Standard input is not looked at.
+pub(crate) fn absent_field(
+    inputs: &[InputFile],
+    kind: RecordKind,
+    map_keys: Option<&Record>,
+) -> Option<String> {
+    if !kind.aligned() || inputs.iter().any(|file| file.path.as_os_str() == "-") {
+        return None;
+    }
+    let first = first_record(inputs)?;
+    let given = map_keys.into_iter().flatten().filter(|(key, _)| *key != "tags");
+    let mut names: Vec<&str> =
+        given.filter_map(|(_, name)| name.as_str().filter(|name| !name.is_empty())).collect();
+    let answers = ["output", "chosen"].iter().any(|name| first.contains_key(*name));
+    if kind.alpaca() && answers && map_keys.is_none_or(|map| !map.contains_key("prompt")) {
+        names.push("instruction");
+    }
+    for record in RecordReader::new(inputs.to_vec()) {
+        if names.is_empty() {
+            return None;
+        }
+        let Ok(record) = record.and_then(|record| record.parse()) else { return None };
+        names.retain(|name| !record.contains_key(*name));
+    }
+    let name = names.first()?;
+    let has: Vec<&str> = first.keys().map(String::as_str).collect();
+    Some(format!(
+        "no record has the field {name}; the first one has {}\nhint: --map-keys names the fields of records that have other names",
+        has.join(", ")
+    ))
+}
+
 /// A list of messages in a record.
 struct Messages<'a> {
     list: &'a str,

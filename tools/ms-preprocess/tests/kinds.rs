@@ -147,6 +147,34 @@ fn records_of_another_style_are_an_error_with_the_style_that_reads_them() {
 }
 
 #[test]
+fn a_field_that_no_record_has_is_an_error_instead_of_an_empty_text() {
+    let bench = Bench::new();
+    write(
+        &bench.path("odd.jsonl"),
+        &[json!({"question": "a", "output": "b"}), json!({"question": "c", "output": "d"})],
+    );
+    write(
+        &bench.path("late.jsonl"),
+        &[json!({"instruction": "a", "output": "b"}), json!({"instruction": "c", "output": "d", "sys": "e"})],
+    );
+    let alpaca = ["--style", "alpaca", "--prompt-type", "qwen", "--input"];
+    let cases: [(&[&str], Option<&str>); 5] = [
+        (&["odd.jsonl"], Some("field instruction; the first one has question, output")),
+        (&["late.jsonl", "--map-keys", r#"{"prompt": "qustion"}"#], Some("field qustion; ")),
+        (&["late.jsonl", "--map-keys", r#"{"system": "system"}"#], Some("field system; ")),
+        (&["odd.jsonl", "--map-keys", r#"{"prompt": "question", "query": ""}"#], None),
+        (&["late.jsonl", "--map-keys", r#"{"system": "sys", "history": null}"#], None),
+    ];
+    for (i, (args, refusal)) in cases.into_iter().enumerate() {
+        let prefix = format!("out{i}");
+        let run = bench.run(&[&alpaca, args, &["--output-prefix", &prefix]].concat());
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(if refusal.is_some() { 2 } else { 0 }), "{args:?}: {said}");
+        assert!(said.contains(refusal.unwrap_or_default()), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn a_large_share_that_is_left_out_is_said() {
     let bench = Bench::new();
     let mut records = chats("conversations", "from", "value", ["human", "gpt"]);
