@@ -122,8 +122,14 @@ impl Template {
                 }
                 Role::Function => {
                     let (name, arguments) = function_call(&message.content);
-                    let values = [("name", name.as_str()), ("arguments", arguments.as_str())];
-                    self.pieces(tokenizer, &self.function, &values, &mut ids)?;
+                    // Upstream fills a call in wherever it has a place, other texts only once.
+                    let filled = self.function.iter().map(|piece| match piece {
+                        Piece::Text(text) => {
+                            Piece::Text(text.replace("{{name}}", &name).replace("{{arguments}}", &arguments))
+                        }
+                        other => other.clone(),
+                    });
+                    self.pieces(tokenizer, &filled.collect::<Vec<_>>(), &[], &mut ids)?;
                 }
                 Role::System => {
                     return Err(Error::UnsupportedTemplate {

@@ -201,6 +201,12 @@ impl Template {
     }
 }
 
+/// Whether a text among `pieces` has a place for the value `name`.
+fn has_place(pieces: &[Piece], name: &str) -> bool {
+    let place = ["{{", name, "}}"].concat();
+    pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(&place)))
+}
+
 fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, String> {
     let list = |field: &str| -> std::result::Result<Option<Vec<Piece>>, String> {
         let slots = &entry[field]["slots"];
@@ -227,14 +233,45 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
             .map(Some)
     };
     let flag = |field: &str| entry[field].as_bool().unwrap_or(false);
+    // As upstream, which refuses a list without a place for its text and one with a place that nothing fills.
+    let filled = |field: &str, names: &[&str]| {
+        let pieces = list(field)?;
+        match names.iter().find(|name| pieces.as_ref().is_some_and(|pieces| !has_place(pieces, name))) {
+            Some(name) => Err(format!("{field}.slots: expected {{{{{name}}}}} in one of its texts")),
+            None => Ok(pieces),
+        }
+    };
+    let fixed = |field: &str| {
+        let pieces = list(field)?.unwrap_or_default();
+        match ["content", "idx", "name", "arguments"].iter().find(|name| has_place(&pieces, name)) {
+            Some(name) => Err(format!("{field}.slots: {{{{{name}}}}} has no value there")),
+            None => Ok(pieces),
+        }
+    };
+    let tools = match (&entry["format_tools"], entry["format_tools"]["tool_format"].as_str()) {
+        (Value::Null, _) | (_, Some("default")) => ToolFormat::Default,
+        (_, Some("qwen" | "ling")) => ToolFormat::Qwen,
+        // Upstream takes the name apart into letters, which then match nothing.
+        _ => ToolFormat::None,
+    };
+    let call: &[&str] = if tools == ToolFormat::Qwen { &["content"] } else { &["name", "arguments"] };
     let lists = Lists {
-        prefix: list("format_prefix")?.unwrap_or_default(),
-        system: list("format_system")?,
-        user: list("format_user")?,
-        assistant: list("format_assistant")?,
-        observation: list("format_observation")?,
-        function: list("format_function")?,
-        separator: list("format_separator")?.unwrap_or_default(),
+        prefix: fixed("format_prefix")?,
+        system: filled("format_system", &["content"])?,
+        user: filled("format_user", &["content"])?,
+        assistant: filled("format_assistant", &["content"])?,
+        observation: filled("format_observation", &["content"])?,
+        function: filled("format_function", call)?,
+        separator: fixed("format_separator")?,
+    };
+    let default_system = match &entry["default_system"] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts
+            .iter()
+            .map(|part| part.as_str().ok_or("default_system: expected a text, or a list of texts"))
+            .collect::<std::result::Result<_, _>>()?,
+        _ => return Err("default_system: expected a text, or a list of texts".into()),
     };
     let stop_words = match &entry["stop_words"] {
         Value::Null => Vec::new(),
@@ -261,17 +298,11 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
             _ => return Err("thought_words: expected two texts".into()),
         },
     };
-    let tools = match (&entry["format_tools"], entry["format_tools"]["tool_format"].as_str()) {
-        (Value::Null, _) | (_, Some("default")) => ToolFormat::Default,
-        (_, Some("qwen" | "ling")) => ToolFormat::Qwen,
-        // Upstream takes the name apart into letters, which then match nothing.
-        _ => ToolFormat::None,
-    };
     Ok(Template {
         algorithm,
         thought_words,
         tools,
-        default_system: entry["default_system"].as_str().unwrap_or_default().to_owned(),
+        default_system,
         stop_words,
         replace_eos: flag("replace_eos"),
         ..lists.resolve(name.to_owned(), flag("efficient_eos"))

@@ -104,13 +104,13 @@ fn a_users_file_wins_over_the_table_and_has_all_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.json");
     let json = r#"[{"name": "mine", "format_user": {"slots": [["bos_token"], "Q {{content}}", {"token": "<A>"}]}, "stop_words": ["<A>"]},
-                   {"name": "qwen", "format_user": {"slots": ["other"]}}]"#;
+                   {"name": "qwen", "format_user": {"slots": ["other {{content}}"]}}]"#;
     std::fs::write(&path, json).unwrap();
     let mine = Template::from_file("mine", &path).unwrap();
     assert_eq!(mine.user, [Piece::Bos, Piece::Text("Q {{content}}".into()), Piece::Token("<A>".into())]);
     assert_eq!(mine.assistant, [Piece::Text("{{content}}".into()), Piece::Eos]);
     let changed = Template::from_file("qwen", &path).unwrap();
-    assert_eq!(changed.user, [Piece::Text("other".into())]);
+    assert_eq!(changed.user, [Piece::Text("other {{content}}".into())]);
     assert_ne!(changed, Template::named("qwen").unwrap());
     let error = Template::from_file("llama3", &path).unwrap_err().to_string();
     assert!(error.contains("\"llama3\"; known: mine, qwen in ") && error.contains("t.json"), "{error}");
@@ -140,4 +140,39 @@ fn a_users_file_names_classes_and_formats_of_tools_as_upstreams_does() {
     assert_eq!(tools, [ToolFormat::Default, ToolFormat::Qwen, ToolFormat::Qwen, ToolFormat::None]);
     let error = Template::from_file("other", &path).unwrap_err().to_string();
     assert!(error.contains("OtherTemplate"), "{error}");
+}
+
+#[test]
+fn a_users_file_may_have_a_system_text_in_parts_and_lists_have_places_for_what_they_show() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.json");
+    let read = |entry: serde_json::Value| {
+        std::fs::write(&path, serde_json::json!([entry]).to_string()).unwrap();
+        Template::from_file("own", &path).map_err(|error| error.to_string())
+    };
+    let own = read(serde_json::json!({"name": "own", "default_system": ["You are ", "kind."]})).unwrap();
+    assert_eq!(own.default_system, "You are kind.");
+    for (field, slot, says) in [
+        ("user", "no place", "format_user.slots: expected {{content}}"),
+        ("function", "{{name}}", "format_function.slots: expected {{arguments}}"),
+        ("separator", "{{content}}", "format_separator.slots: {{content}} has no value there"),
+    ] {
+        let entry = serde_json::json!({"name": "own", format!("format_{field}"): {"slots": [slot]}});
+        let error = read(entry).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+    assert!(
+        read(serde_json::json!({"name": "own", "default_system": 7})).unwrap_err().contains("default_system")
+    );
+}
+
+#[test]
+fn a_call_is_filled_in_wherever_it_has_a_place() {
+    let (_dir, tokenizer) = tokenizer();
+    let mut template = Template::named("default").unwrap();
+    template.function = vec![Piece::Text("{{name}}({{arguments}}) {{name}}".into())];
+    let call = Message::new(Role::Function, r#"{"name": "f", "arguments": {"a": 1}}"#);
+    let turns =
+        template.encode(&tokenizer, &[Message::new(Role::User, "hi"), call], "", "", usize::MAX).unwrap();
+    assert_eq!(tokenizer.decode(&turns[0].target, false).unwrap(), r#"f({"a": 1}) f"#);
 }
