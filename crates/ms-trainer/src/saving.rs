@@ -264,7 +264,7 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
 fn stored(config: &TrainConfig, engine: &Engine, state: &RunState) -> Stored {
     let step = engine.optimizer.step();
     let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step, engine.scaler());
-    let dynamic = matches!(config.loss_scale, LossScale::Dynamic { .. });
+    let dynamic = matches!(config.optimizer.loss_scale, LossScale::Dynamic { .. });
     let loss_scale = dynamic.then(|| engine.scaler());
     Stored {
         iteration: state.iteration,
@@ -304,7 +304,7 @@ fn parts<'a>(config: &TrainConfig, engine: &'a Engine) -> Result<Vec<Part<'a>>> 
     }
     // In f32 and f64 the master weights are the weights.
     let first = usize::from(engine.dtype() == engine.dtype().wide());
-    for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
+    for (which, state) in state_names(config.optimizer.update).into_iter().enumerate().skip(first) {
         for share in engine.optimizer.shares(which, |id| engine.counts(id)) {
             let id = share.param().0 as usize;
             let (spec, region) = (&specs[id], regions[id].clone());
@@ -393,7 +393,7 @@ fn file_grid(config: &TrainConfig, grid: &Grid) -> ms_ckpt::Result<FileGrid> {
     }
     let extended = etp != tp && config.args.get("moe_tp_extend_ep") == Some(&json!(true));
     let sizes = GridSizes { tp, ep, etp: Some(etp), ..GridSizes::default() };
-    FileGrid::new(&sizes, config.stages.clone(), extended)
+    FileGrid::new(&sizes, config.pipeline.stages.clone(), extended)
 }
 
 /// Megatron's files, made by the first rank from what all have written: cut for the run's own ranks, with the state of AdamW.

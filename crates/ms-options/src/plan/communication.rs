@@ -253,7 +253,7 @@ pub(crate) fn of_stage(
     let mut sent = Sent::default();
     for (k, items) in chunks.iter().enumerate() {
         let layers = items.iter().filter(|item| matches!(item, Item::Layer { .. })).count();
-        let mut again = c.recompute.of_chunk(k, chunks.len()).layers(layers);
+        let mut again = c.memory.recompute.of_chunk(k, chunks.len()).layers(layers);
         for &item in items {
             let of_item = rank.item(item);
             sent.add(of_item);

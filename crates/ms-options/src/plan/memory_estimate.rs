@@ -31,7 +31,7 @@ impl MemoryEstimate {
     pub(crate) fn of(r: &Resolved) -> Result<Self> {
         let c = &r.config;
         let grid = &r.topology.grid;
-        let placement = Placement::new(&c.model, &c.stages)?;
+        let placement = Placement::new(&c.model, &c.pipeline.stages)?;
         let tokens = c.batch.micro.saturating_mul(c.longest_row);
         let mut needs = Self::default();
         let ranks = r.world / placement.stages();
@@ -129,7 +129,7 @@ pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Pl
     }
     let wide = c.dtype.wide();
     let master = if c.dtype == wide { 0 } else { wide.size() };
-    let state = of(&|p| first(p).0, (0, master, c.update.state_names().len() * wide.size()))?;
+    let state = of(&|p| first(p).0, (0, master, c.optimizer.update.state_names().len() * wide.size()))?;
     Ok(weights.saturating_add(state.master).saturating_add(state.moments))
 }
 

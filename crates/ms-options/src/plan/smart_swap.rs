@@ -39,10 +39,10 @@ fn say(chosen: &Chosen) {
 
 /// Ways to swap more than the flags say, each more than those before.
 fn ways(r: &Resolved, parts: usize) -> Vec<(SavePolicy, OptimizerForm)> {
-    let (save_policy, form) = (r.config.save_policy, r.config.optimizer_form);
+    let (save_policy, form) = (r.config.memory.save_policy, r.config.optimizer.form);
     let with = |parts: Swapped| SavePolicy {
         swapped: save_policy.swapped.and(parts),
-        swap_inputs: save_policy.swap_inputs || r.config.recompute != Recompute::None,
+        swap_inputs: save_policy.swap_inputs || r.config.memory.recompute != Recompute::None,
         ..save_policy
     };
     let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
@@ -61,7 +61,7 @@ fn ways(r: &Resolved, parts: usize) -> Vec<(SavePolicy, OptimizerForm)> {
 /// The memory of the rank that needs most: by rehearsal, or by formula if a stage cannot be rehearsed.
 fn most(r: &Resolved) -> Result<usize> {
     let (c, grid) = (&r.config, &r.topology.grid);
-    let placement = Placement::new(&c.model, &c.stages)?;
+    let placement = Placement::new(&c.model, &c.pipeline.stages)?;
     let micro_batches =
         c.batch.running(c.batch.global, grid.size(Axis::Dp)) / (c.batch.micro * grid.size(Axis::Dp));
     let all: Vec<usize> = (0..placement.stages()).collect();
@@ -101,7 +101,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &RecomputeOptions, parts: usize) -> Re
     let last = ways.len() - 1;
     let mut without = None;
     for (i, (save_policy, form)) in ways.into_iter().enumerate() {
-        (r.config.save_policy, r.config.optimizer_form) = (save_policy, form);
+        (r.config.memory.save_policy, r.config.optimizer.form) = (save_policy, form);
         let takes = most(r)?;
         let without = *without.get_or_insert(takes);
         if takes > limit && i < last {

@@ -100,7 +100,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     let swaps = given.contains("--swap-attention");
     let again =
         given.contains("--recompute-granularity") || given.contains("--enable-recompute-layers-per-pp-rank");
-    let buckets = r.config.overlap_grad_reduce || r.config.overlap_param_gather;
+    let buckets = r.config.data_parallel.overlap_grad_reduce || r.config.data_parallel.overlap_param_gather;
     const BUCKETS: &str = "--overlap-grad-reduce or --overlap-param-gather";
     let c = &r.config.model;
     let kind = o.model_flags.word("moe_router_load_balancing_type");

@@ -1,8 +1,8 @@
 //! Every option of a training run; each group is defined in the file that reads it.
 
 use crate::resolve::{
-    self, checkpoint, inherited, model, recompute, routing, samples, schedule, shares, topology, tp_overlap,
-    update, world, written,
+    self, batches, checkpoint, inherited, logging, model, recompute, routing, samples, schedule, shares,
+    topology, tp_overlap, update, world, written,
 };
 use crate::{Compute, ModelFlags, Source, TokenizerFolder};
 use ms_cli::megatron::Upstream;
@@ -28,10 +28,10 @@ gathered_options! {
         pub(crate) rates: schedule::Rates,
         pub(crate) routers: routing::Routers,
         pub(crate) precision: resolve::Precision,
-        pub(crate) batches: resolve::Batches,
-        pub(crate) dropout: resolve::Dropout,
+        pub(crate) batches: batches::Batches,
+        pub(crate) dropout: resolve::DropoutOptions,
         /// What is said and measured.
-        pub logging: resolve::LoggingOptions,
+        pub logging: logging::LoggingOptions,
         pub(crate) samples: samples::Samples,
         pub(crate) update: update::Update,
         pub(crate) checkpoint: checkpoint::CheckpointOptions,

@@ -9,7 +9,7 @@ use ms_cli::{Usage, refuse};
 use ms_core::{Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, ParallelOptions};
 use ms_spec::{ModelConfig, Placement, Stages};
-use ms_trainer::{PipelineOrder, TrainConfig};
+use ms_trainer::{PipelineConfig, PipelineOrder, TrainConfig};
 
 options! {
     /// How a run is spread over ranks, as the flags say it.
@@ -385,16 +385,15 @@ fn order(o: &ParallelismOptions, upstream: Upstream) -> PipelineOrder {
 /// # Errors
 /// With the numbers that do not fit.
 pub(crate) fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
-    let placement = Placement::new(&config.model, &config.stages)?;
+    let placement = Placement::new(&config.model, &config.pipeline.stages)?;
     let global = config.batch.global;
     let (first, step) = config.batch.rampup.map_or((global, 1), |r| (r.0, r.1));
     for global in (first..=global).step_by(step.max(1)) {
         let refused = |e: &dyn std::fmt::Display| Usage(format!("--global-batch-size {global}: {e}"));
         let micro_batches = global / (config.batch.micro * dp);
-        let schedule = config
-            .order
-            .schedule(&placement.order(), micro_batches, config.overlap_passes)
-            .map_err(|e| refused(&e))?;
+        let PipelineConfig { order, overlap_passes, .. } = config.pipeline;
+        let schedule =
+            order.schedule(&placement.order(), micro_batches, overlap_passes).map_err(|e| refused(&e))?;
         schedule.simulate().map_err(|e| refused(&e))?;
     }
     Ok(())

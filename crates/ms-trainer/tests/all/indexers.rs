@@ -9,7 +9,7 @@ use ms_dist::{ContextParallel, ParallelCtx, ParallelOptions, threads};
 use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, ModelConfig, Part, Placement, params};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
-use ms_trainer::{Engine, IndexerTraining, OwnedPart, Routing, TrainConfig};
+use ms_trainer::{Engine, IndexerTraining, LossConfig, OwnedPart, Routing, TrainConfig};
 use std::collections::{BTreeMap, BTreeSet};
 
 const OBJECTIVES: [IndexerObjective; 3] = [
@@ -90,7 +90,7 @@ fn by_differences(
     step: &[MicroBatch],
 ) -> (Vec<String>, Vec<String>) {
     let config = TrainConfig {
-        indexer: Some(training(objective)),
+        loss: LossConfig { indexer: Some(training(objective)), ..LossConfig::default() },
         ..TrainConfig::steps(c.clone(), DType::F64, 16, 2)
     };
     let norm = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>().sqrt();
