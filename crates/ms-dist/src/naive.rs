@@ -2,8 +2,8 @@
 
 use crate::buckets::{BucketParam, Bucketing};
 use crate::{
-    Communicator, DataParallel, Fabric, FlatBuffer, GradBuckets, ReduceOp, Reduction, Replicas, Result,
-    threads,
+    Communicator, DataParallel, DataParallelGroups, Fabric, FlatBuffer, GradBuckets, ReduceOp, Reduction,
+    Result, threads,
 };
 use ms_core::{Arena, DType, GradSink, OptimizerSharding, ParamId, Rng, Shape, Tensor, TensorMut};
 
@@ -61,12 +61,12 @@ fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Resu
 }
 
 /// All ranks, with this sharding of the optimizer state.
-fn replicas(fabric: &dyn Fabric, keeping: OptimizerSharding) -> Result<Replicas> {
+fn replicas(fabric: &dyn Fabric, keeping: OptimizerSharding) -> Result<DataParallelGroups> {
     let all: Vec<usize> = (0..fabric.world()).collect();
     let alone = fabric.group(&[fabric.rank()])?;
     Ok(match keeping {
-        OptimizerSharding::Replicated => Replicas { intra: alone, inter: fabric.group(&all)? },
-        OptimizerSharding::Instances(_) => Replicas { intra: fabric.group(&all)?, inter: alone },
+        OptimizerSharding::Replicated => DataParallelGroups { intra: alone, inter: fabric.group(&all)? },
+        OptimizerSharding::Instances(_) => DataParallelGroups { intra: fabric.group(&all)?, inter: alone },
     })
 }
 

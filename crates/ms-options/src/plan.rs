@@ -7,8 +7,8 @@ mod rehearse;
 pub(crate) mod smart_swap;
 
 use crate::resolve::Resolved;
-use crate::resolve::chosen::Chosen;
 use crate::resolve::stages::{activations, first_of_stage};
+use crate::resolve::swap_choice::SwapChoice;
 use anyhow::{Result, anyhow};
 pub use layouts::Layouts;
 use memory_estimate::MemoryEstimate;
@@ -78,7 +78,7 @@ pub fn plan(r: &Resolved) -> Result<Value> {
         },
         "communication_bytes_per_iteration": communication(r, &placement, &stages, (&rehearsed, micro_batches))?,
         "largest_rank": largest(&ranks),
-        "smart_swap": r.smart_swap.as_ref().map(Chosen::to_json),
+        "smart_swap": r.smart_swap.as_ref().map(SwapChoice::to_json),
         "rehearsed_tensors": rehearsed.iter().flatten().map(Stage::tensors).sum::<u64>(),
         "rehearsed_as_if": rehearse::assumptions(r),
         "ranks": ranks,

@@ -3,10 +3,10 @@
 pub(crate) mod batches;
 pub(crate) mod checked;
 pub(crate) mod checkpoint;
-pub(crate) mod chosen;
 pub(crate) mod companions;
 pub(crate) mod data;
 pub(crate) mod fit;
+pub(crate) mod given_flags;
 pub(crate) mod inherited;
 pub(crate) mod logging;
 pub(crate) mod model;
@@ -15,13 +15,13 @@ pub(crate) mod recompute;
 pub(crate) mod routing;
 pub(crate) mod samples;
 pub(crate) mod schedule;
-pub(crate) mod shares;
+pub(crate) mod stage_layers;
 pub(crate) mod stages;
+pub(crate) mod swap_choice;
 pub(crate) mod topology;
 pub(crate) mod tp_overlap;
 pub(crate) mod update;
 pub(crate) mod world;
-pub(crate) mod written;
 
 use crate::ModelFlags;
 use anyhow::Result;
@@ -141,7 +141,7 @@ pub struct Resolved {
     /// Where the model's shape came from, for messages.
     pub model_from: String,
     /// What `--smart-swap` has chosen.
-    pub(crate) smart_swap: Option<chosen::Chosen>,
+    pub(crate) smart_swap: Option<swap_choice::SwapChoice>,
 }
 
 /// Resolves the flags of a training run.
@@ -234,7 +234,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         checkpoint,
         exit: o.logging.exit(),
         profile: o.logging.recorded(),
-        args: o.written.record.clone(),
+        args: o.given.record.clone(),
     };
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
@@ -287,7 +287,7 @@ fn spread(o: &Options, purpose: Purpose, world: (usize, &str), model: &ModelConf
         world,
         upstream: o.upstream,
         overlap_experts: o.expert_memory.overlaps(),
-        shares: &o.shares,
+        stage_layers: &o.stage_layers,
         noop: o.model_flags.noop_layers(),
         seq_length: o.batches.seq_length()?,
         micro: o.batches.micro()?,

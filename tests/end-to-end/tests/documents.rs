@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-mod pantry;
+mod documented_inputs;
 mod programs;
 
 use programs::{programs, text};
@@ -143,7 +143,7 @@ fn short(commands: &str) -> String {
 }
 
 fn run(block: &Block, folder: &Path) -> Result<(), String> {
-    pantry::lay_out(&block.commands, folder);
+    documented_inputs::lay_out(&block.commands, folder);
     let path = std::env::join_paths(
         std::iter::once(programs().to_owned())
             .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),

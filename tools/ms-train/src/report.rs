@@ -1,6 +1,6 @@
 //! Output of a run: log lines on stdout in Megatron's format, everything else on stderr.
 
-use crate::keep::Counts;
+use crate::safeguards::Counts;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use ms_cli::megatron::Args;

@@ -5,7 +5,7 @@
 //! latents and rotated keys, which are much smaller than the keys and values of all heads, and each computes those of its own
 //! heads for all tokens; or they exchange heads of queries, keys and values for tokens.
 
-use super::Shared;
+use super::AttentionBuilder;
 use super::grouped::{CoreAttention, score_options};
 use super::training::{AttentionProbe, Picked, Training};
 use crate::batch::QuerySpan;
@@ -104,18 +104,18 @@ impl LatentShape {
     }
 }
 
-pub(super) fn shared(
+pub(super) fn builder(
     c: &ModelConfig,
     sizes: &Mla,
     tp: usize,
     rotary: &super::Tables<'_>,
-) -> crate::Result<Box<dyn Shared>> {
+) -> crate::Result<Box<dyn AttentionBuilder>> {
     let part = "latent attention without rotary positions";
     let rotary = rotary(0)?.ok_or(crate::Error::Unsupported { family: c.family, part })?;
     Ok(Box::new(Arc::new(LatentShape::new(c, sizes, tp, rotary))))
 }
 
-impl Shared for Arc<LatentShape> {
+impl AttentionBuilder for Arc<LatentShape> {
     fn layer(
         &self,
         scope: &Scope<'_>,

@@ -238,7 +238,7 @@ fn set_aside(o: &Options, r: &Resolved) -> Vec<String> {
         s.window.written,
         s.ulysses.written,
     ];
-    let flags = flags.into_iter().flatten().chain(o.shares.given()).map(str::to_owned);
+    let flags = flags.into_iter().flatten().chain(o.stage_layers.given()).map(str::to_owned);
     flags.chain(context).chain(recompute).collect()
 }
 

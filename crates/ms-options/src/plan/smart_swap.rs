@@ -11,8 +11,8 @@
 use crate::plan::layouts::{binary, bytes};
 use crate::plan::{self, rehearse};
 use crate::resolve::Resolved;
-use crate::resolve::chosen::Chosen;
 use crate::resolve::recompute::RecomputeOptions;
+use crate::resolve::swap_choice::SwapChoice;
 use anyhow::Result;
 use ms_cli::{available_memory, refuse};
 use ms_core::Axis;
@@ -24,7 +24,7 @@ const FLAG: &str = "--smart-swap";
 const LIMIT: &str = "--smart-swap-memory";
 
 /// Says what was chosen.
-fn say(chosen: &Chosen) {
+fn say(chosen: &SwapChoice) {
     let mut parts = chosen.swapped.names();
     if chosen.optimizer {
         parts.push("the optimizer's state");
@@ -41,19 +41,20 @@ fn say(chosen: &Chosen) {
 fn ways(r: &Resolved, parts: usize) -> Vec<(SavePolicy, OptimizerForm)> {
     let (save_policy, form) = (r.config.memory.save_policy, r.config.optimizer.form);
     let with = |parts: Swapped| SavePolicy {
-        swapped: save_policy.swapped.and(parts),
+        swapped: save_policy.swapped.union(parts),
         swap_inputs: save_policy.swap_inputs || r.config.memory.recompute != Recompute::None,
         ..save_policy
     };
-    let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
+    let all = Swapped::ATTENTION.union(Swapped::NETWORK_NORM).union(Swapped::NETWORK);
     let behind = match r.config.model.block.norms_outputs() {
-        true => Swapped::POST_MIXER_NORM.and(Swapped::POST_NETWORK_NORM),
+        true => Swapped::POST_MIXER_NORM.union(Swapped::POST_NETWORK_NORM),
         false => Swapped::NONE,
     };
-    let mut ways = vec![(save_policy, form), (with(Swapped::ATTENTION), form), (with(all.and(behind)), form)];
+    let mut ways =
+        vec![(save_policy, form), (with(Swapped::ATTENTION), form), (with(all.union(behind)), form)];
     // State that stands in the weights or in types of its own does not leave.
     if form.swapped.is_none() && !form.reuse && form.stored.is_none() {
-        ways.push((with(all.and(behind)), OptimizerForm { swapped: Some(parts), ..form }));
+        ways.push((with(all.union(behind)), OptimizerForm { swapped: Some(parts), ..form }));
     }
     ways
 }
@@ -119,7 +120,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &RecomputeOptions, parts: usize) -> Re
             tracing::warn!("{text}, this machine's share of a rank");
         }
         let (swapped, optimizer) = (save_policy.swapped, form.swapped.is_some());
-        let chosen = Chosen { limit, takes, without, swapped, optimizer };
+        let chosen = SwapChoice { limit, takes, without, swapped, optimizer };
         say(&chosen);
         r.smart_swap = Some(chosen);
         return Ok(());

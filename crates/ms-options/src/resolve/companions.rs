@@ -73,7 +73,7 @@ pub(crate) fn say_defaults(o: &Options) {
 
 /// Reports which of the given flags have no effect because a flag that they need is missing.
 pub(crate) fn say(o: &Options, r: &Resolved) {
-    for (flag, with) in idle(&o.written.flags, o, r) {
+    for (flag, with) in idle(&o.given.flags, o, r) {
         tracing::warn!("{flag} has no effect without {with}");
     }
 }

@@ -2,7 +2,7 @@
 
 mod context;
 
-use crate::resolve::shares::{Shares, Sizes};
+use crate::resolve::stage_layers::{Sizes, StageLayerOptions};
 use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
@@ -74,7 +74,7 @@ pub(crate) struct TopologyInputs<'a> {
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
     /// How stages share the layers, in other words than those of [`ParallelismOptions`].
-    pub(crate) shares: &'a Shares,
+    pub(crate) stage_layers: &'a StageLayerOptions,
     /// `--noop-layers`.
     pub(crate) noop: Option<&'a str>,
     pub(crate) seq_length: usize,
@@ -356,7 +356,7 @@ fn stages(o: &ParallelismOptions, inputs: &TopologyInputs<'_>, model: &ModelConf
         noop: !noop.is_empty(),
         other,
     };
-    if let Some(list) = inputs.shares.list(&sizes, model)? {
+    if let Some(list) = inputs.stage_layers.list(&sizes, model)? {
         return Ok(Stages { pp, layers_per_chunk: None, layer_list: Some(list), noop, dual_pipe });
     }
     let mut layers_per_chunk = o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);

@@ -2,7 +2,7 @@
 //! time).
 
 use crate::parity::samples;
-use crate::wire::{Time, time_of_work_where};
+use crate::simulated_network::{Time, time_of_work_where};
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{CommCall, LinearOverlap, ParallelOptions};
 use ms_nn::{SavePolicy, Swapped};

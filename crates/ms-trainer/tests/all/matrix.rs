@@ -7,10 +7,10 @@
 //! eight ranks, run three steps. `MS_PARITY_SEED` draws others; `MS_PARITY_ONLY=17,90` takes those with these numbers in a
 //! full run.
 
-use crate::drawn::pairs::Pairs;
-use crate::drawn::{Draw, MODELS, Run, sizes};
 use crate::page;
 use crate::parity::{Case, alone_routing, apart, other_bits, rehearsed, run};
+use crate::random_topologies::pairs::Pairs;
+use crate::random_topologies::{Draw, MODELS, Run, sizes};
 use ms_core::{DType, Dispatcher, Rng};
 use ms_dist::ContextParallel;
 use ms_trainer::Routing;

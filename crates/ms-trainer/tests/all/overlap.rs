@@ -1,6 +1,6 @@
 //! Communication overlaps with computation where requested: seen in the order of operations, and in simulated time.
 
-use crate::wire::{Time, WAITING, grown_by, time_of_work};
+use crate::simulated_network::{Time, WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::buckets::Bucketing;
 use ms_dist::{

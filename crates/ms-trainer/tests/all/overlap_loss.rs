@@ -2,7 +2,7 @@
 //! bit.
 
 use crate::parity::same;
-use crate::wire::{WAITING, grown_by, time_of_work_behind};
+use crate::simulated_network::{WAITING, grown_by, time_of_work_behind};
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{LinearOverlap, ParallelOptions};
 use ms_spec::ModelConfig;

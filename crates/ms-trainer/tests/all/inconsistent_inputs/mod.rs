@@ -1,9 +1,9 @@
 //! Inconsistent inputs: what ranks are given is changed, on all of them or on the last alone, and the comparison with one
 //! rank must detect it.
 
-use crate::drawn::{Draw, Model, model, shape};
 use crate::page;
 use crate::parity::{Case, run, run_slipped};
+use crate::random_topologies::{Draw, Model, model, shape};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
 use ms_data::MicroBatch;

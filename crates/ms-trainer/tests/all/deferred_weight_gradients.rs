@@ -2,7 +2,7 @@
 //! and this changes no bit.
 
 use crate::parity::same;
-use crate::wire::{WAITING, grown_by, time_of_work};
+use crate::simulated_network::{WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::{ContextParallel, LinearOverlap, ParallelOptions};
 use ms_spec::{Attention, Compressed, Feed, Layer, ModelConfig, Moe, Pooled, Rope, Router, Score, Scores};
