@@ -305,9 +305,10 @@ impl RingAttention {
                 }
             }
             let dkv = dkv.unwrap_or_else(zeros);
-            match block == rank {
-                true => sum = Some(dkv),
-                false => self.ranks.send(name, dkv, block, 2)?,
+            if block == rank {
+                sum = Some(dkv);
+            } else {
+                self.ranks.send(name, dkv, block, 2)?;
             }
             let what = || (wide, shape.into());
             let readers = schedule.readers(visit).into_iter();

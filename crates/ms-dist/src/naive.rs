@@ -89,9 +89,10 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
                 let flat = FlatBuffer { replicas, params, placed, bucketing: Bucketing::of(bucket_size) };
                 let dp = DataParallel::new(&(0..shapes.len()).collect::<Vec<_>>(), vec![flat]);
                 let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
-                let mut sink = match overlap {
-                    true => Reduction::overlapped(&dp, &mut grads, |_| 2),
-                    false => Reduction::at_the_end(&dp, &mut grads),
+                let mut sink = if overlap {
+                    Reduction::overlapped(&dp, &mut grads, |_| 2)
+                } else {
+                    Reduction::at_the_end(&dp, &mut grads)
                 };
                 fill(&mut sink, &shapes, fabric.rank())?;
                 let got = sink.finish(&device, 0.25)?;

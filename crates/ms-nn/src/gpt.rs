@@ -165,7 +165,7 @@ impl Gpt {
                         }
                     }
                     Item::Predictor(k) => {
-                        predictors.push(Predictor::new(&table, config, k, cut, &*attention)?)
+                        predictors.push(Predictor::new(&table, config, k, cut, &*attention)?);
                     }
                     Item::Embedding | Item::Noop { .. } | Item::Head => {}
                 }

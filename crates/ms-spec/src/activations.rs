@@ -77,9 +77,10 @@ impl Activations {
             .collect();
         let others = items.iter().filter(|i| !is_layer(i)).map(|item| match *item {
             Item::Predictor(k) => {
-                let layer = match self.save_policy.recompute_predictor_layers {
-                    true => carried,
-                    false => self.predictor(c, k).kept,
+                let layer = if self.save_policy.recompute_predictor_layers {
+                    carried
+                } else {
+                    self.predictor(c, k).kept
                 };
                 self.module(c) + layer
             }
@@ -140,9 +141,10 @@ impl Activations {
 
     /// What the layer of prediction module `k` saves: everything while it is recomputed as a whole.
     fn predictor(&self, c: &ModelConfig, k: usize) -> Layer {
-        let save_policy = match self.save_policy.recompute_predictor_layers {
-            true => LayerSavePolicy::default(),
-            false => self.save_policy.of_predictor(),
+        let save_policy = if self.save_policy.recompute_predictor_layers {
+            LayerSavePolicy::default()
+        } else {
+            self.save_policy.of_predictor()
         };
         self.layer(c, c.layers + k, save_policy)
     }

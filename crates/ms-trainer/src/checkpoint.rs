@@ -268,19 +268,21 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
                 dir.display()
             );
         }
-        match config.checkpoint.upcycling {
-            true => engine.adopt_weights()?,
-            false => read_masters(&source, engine, false)?,
+        if config.checkpoint.upcycling {
+            engine.adopt_weights()?;
+        } else {
+            read_masters(&source, engine, false)?;
         }
         return Ok(Some(state));
     }
     if !(whole || no_load_optim) {
         return Err(without_optimizer(dir, &source));
     }
-    let stored: Stored = match ours {
-        true => serde_json::from_value(source.state().clone())
-            .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?,
-        false => from_megatron(&source, config)?,
+    let stored: Stored = if ours {
+        serde_json::from_value(source.state().clone())
+            .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?
+    } else {
+        from_megatron(&source, config)?
     };
     if config.checkpoint.upcycling {
         // As upstream: data goes on where the dense model's run came to, its iterations and schedule begin anew.

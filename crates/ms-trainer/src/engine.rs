@@ -128,9 +128,10 @@ impl Engine {
         let form = config.optimizer.form;
         let save_policy = config.memory.save_policy;
         let swaps = save_policy.sends() || form.swapped.is_some();
-        let host = match device.arena().is_meta() {
-            true => swaps.then(Host::meta),
-            false => swaps.then(|| Host::in_folder(&config.memory.swap_folder)).transpose()?,
+        let host = if device.arena().is_meta() {
+            swaps.then(Host::meta)
+        } else {
+            swaps.then(|| Host::in_folder(&config.memory.swap_folder)).transpose()?
         };
         let model = Gpt::part(&config.model, &device, position, config.longest_row)?
             .with_recompute(config.memory.recompute)
@@ -149,9 +150,10 @@ impl Engine {
         let optimizer =
             Optimizer::new(&device, &dp, of, &store, config.optimizer.update, (form, host.as_ref()))?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
-        let load = match config.routing.watch_margins {
-            true => Arc::new(RouterLoad::watching_margins()),
-            false => Arc::default(),
+        let load = if config.routing.watch_margins {
+            Arc::new(RouterLoad::watching_margins())
+        } else {
+            Arc::default()
         };
         let indexer_losses = Arc::<IndexerLosses>::default();
         let overlap = config.data_parallel.overlap_grad_reduce.then(|| SharedGradients::passes(&model));
@@ -330,9 +332,10 @@ impl Engine {
         if self.config.checks.nan && !loss.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the loss", loss));
         }
-        let factor = match self.config.loss.per_token {
-            true => 1.0 / losses.main.tokens.max(1.0),
-            false => 1.0 / self.ctx.dp.size() as f64,
+        let factor = if self.config.loss.per_token {
+            1.0 / losses.main.tokens.max(1.0)
+        } else {
+            1.0 / self.ctx.dp.size() as f64
         } / self.scaler.scale;
         let mut parts = reduction.finish(&self.device, factor)?;
         if let Some(usual) = &mut self.grad_spikes {
@@ -521,10 +524,8 @@ pub struct OwnedPart {
 /// cut it, of instances of the optimizer the first, and inside one each rank's own share.
 fn counts(param: &ms_spec::PlacedParam, ctx: &ParallelCtx) -> bool {
     let spec = &param.spec;
-    let (group, state) = match spec.of_experts() {
-        true => (&ctx.etp, &ctx.expert_replicas),
-        false => (&ctx.tp, &ctx.replicas),
-    };
+    let (group, state) =
+        if spec.of_experts() { (&ctx.etp, &ctx.expert_replicas) } else { (&ctx.tp, &ctx.replicas) };
     !param.copy && state.inter.rank() == 0 && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
 }
 

@@ -198,9 +198,10 @@ impl Pipeline {
         actions.extend(of_loss.collect::<Vec<_>>());
         // Overlapped passes that save only their input may all differ.
         let alike = rendezvous.is_empty() && (overlapped.is_empty() || dropped.is_empty());
-        let repeats = match device.arena().is_meta() && alike {
-            true => Repeats::of(&actions, &overlapped, &dropped),
-            false => Repeats::default(),
+        let repeats = if device.arena().is_meta() && alike {
+            Repeats::of(&actions, &overlapped, &dropped)
+        } else {
+            Repeats::default()
         };
         Ok(Work { actions, overlapped, rendezvous, dropped, repeats })
     }
@@ -412,9 +413,10 @@ impl Iteration<'_> {
         scale: f64,
     ) -> Result<Tensor> {
         let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
-        let of = match self.this.config.loss.per_token {
-            true => 1.0,
-            false => 1.0 / (counted.max(1.0) * micro_batches as f64),
+        let of = if self.this.config.loss.per_token {
+            1.0
+        } else {
+            1.0 / (counted.max(1.0) * micro_batches as f64)
         };
         let weights: Vec<f64> = share.take(mask).iter().map(|&m| f64::from(m) * of * scale).collect();
         let wide = self.store.dtype().wide();

@@ -477,9 +477,8 @@ impl Loop<'_> {
             self.hooks.observer.line(&format!("saved iteration {iteration} to {}", dir.display()));
             self.hooks.observer.saved(iteration);
         }
-        self.note_progress(|progress| match beside {
-            true => progress.completed(iteration),
-            false => progress.checkpoint(self.done(), false),
+        self.note_progress(|progress| {
+            if beside { progress.completed(iteration) } else { progress.checkpoint(self.done(), false) }
         });
     }
 

@@ -146,9 +146,10 @@ impl Saving {
     ) -> Result<Self> {
         engine.store.settle()?;
         let first = engine.ctx.rank == 0;
-        let made = match first {
-            true => sharded::Writer::create(dir, state.iteration).map(Some).map_err(Error::from),
-            false => Ok(None),
+        let made = if first {
+            sharded::Writer::create(dir, state.iteration).map(Some).map_err(Error::from)
+        } else {
+            Ok(None)
         };
         let made = together(engine, made)?;
         let writer = Arc::new(made.unwrap_or_else(|| sharded::Writer::join(dir, state.iteration)));
@@ -221,9 +222,10 @@ fn held(parts: Vec<Part<'_>>, engine: &Engine) -> Result<Vec<Part<'static>>> {
 /// # Errors
 /// If the state cannot be read.
 pub(crate) fn snapshot(config: &TrainConfig, engine: &Engine) -> Result<Vec<impl Sized + use<>>> {
-    match config.checkpoint.async_save && config.checkpoint.writes() {
-        true => held(parts(config, engine)?, engine),
-        false => Ok(Vec::new()),
+    if config.checkpoint.async_save && config.checkpoint.writes() {
+        held(parts(config, engine)?, engine)
+    } else {
+        Ok(Vec::new())
     }
 }
 
@@ -308,9 +310,10 @@ fn parts<'a>(config: &TrainConfig, engine: &'a Engine) -> Result<Vec<Part<'a>>> 
         for share in engine.optimizer.shares(which, |id| engine.counts(id)) {
             let id = share.param().0 as usize;
             let (spec, region) = (&specs[id], regions[id].clone());
-            let values = match share.is_on_host() {
-                true => Values::OnHost(&engine.device, share),
-                false => Values::OnDevice(share.values(&engine.device, &engine.store)?),
+            let values = if share.is_on_host() {
+                Values::OnHost(&engine.device, share)
+            } else {
+                Values::OnDevice(share.values(&engine.device, &engine.store)?)
             };
             let (name, flat) = (state_name(state, spec), Some(share.range()));
             parts.push(Part { name, shape: spec.shape, region, flat, values });

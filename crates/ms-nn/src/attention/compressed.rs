@@ -354,12 +354,11 @@ impl Indexer {
             }
             return Ok(Picked::default());
         }
-        let ([q, w], entries) = match trained.is_some() {
-            true => self.operands(pass, cache, &x, &down)?,
-            false => {
-                let mut quiet = Graph::inference(&device);
-                self.operands(&mut pass.quietly(&mut quiet), cache, &x, &down)?
-            }
+        let ([q, w], entries) = if trained.is_some() {
+            self.operands(pass, cache, &x, &down)?
+        } else {
+            let mut quiet = Graph::inference(&device);
+            self.operands(&mut pass.quietly(&mut quiet), cache, &x, &down)?
         };
         let operands = [q, entries.rows, w];
         let [q, k, w] = operands.each_ref().map(Var::value);

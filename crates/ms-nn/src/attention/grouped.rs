@@ -82,10 +82,7 @@ pub fn shared_kv_columns(c: &ModelConfig, layer: usize, ranks: usize) -> usize {
 /// attention; `None`: nothing.
 pub fn head_exchange(c: &ModelConfig, layer: usize, rank: usize, ranks: usize) -> Option<ColumnExchange> {
     let shares = head_partition(c, layer, ranks);
-    match c.scores.output_gate {
-        true => shares.of_projections(rank, ranks),
-        false => shares.of_packed(rank, ranks),
-    }
+    if c.scores.output_gate { shares.of_projections(rank, ranks) } else { shares.of_packed(rank, ranks) }
 }
 
 impl Grouped {
@@ -361,9 +358,10 @@ impl CoreAttention {
     /// layer may keep nothing but these rows, and run it again in the backward pass.
     pub(crate) fn run(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
         pass.swapping(Swapped::CORE, &[qkv], |pass| {
-            match pass.save_policy.recompute_core_attention && pass.g.records() {
-                true => self.run_recomputed(pass, qkv),
-                false => self.attend(pass, cache, qkv),
+            if pass.save_policy.recompute_core_attention && pass.g.records() {
+                self.run_recomputed(pass, qkv)
+            } else {
+                self.attend(pass, cache, qkv)
             }
         })
     }

@@ -111,9 +111,10 @@ pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Pl
     // Of equal copies one is written.
     let dense = grid.coord(rank, Axis::Dp) == 0 && grid.coord(rank, Axis::Cp) == 0;
     let first = |p: &PlacedParam| {
-        let (alike, tp) = match p.spec.of_experts() {
-            true => (grid.expert().coord(rank, Axis::Dp) == 0, grid.expert().coord(rank, Axis::Tp)),
-            false => (dense, grid.coord(rank, Axis::Tp)),
+        let (alike, tp) = if p.spec.of_experts() {
+            (grid.expert().coord(rank, Axis::Dp) == 0, grid.expert().coord(rank, Axis::Tp))
+        } else {
+            (dense, grid.coord(rank, Axis::Tp))
         };
         let first_instance = grid.instance(rank, p.spec.of_experts()) == 0;
         let counts = !p.copy && first_instance && (p.spec.partition.axes().contains(&Axis::Tp) || tp == 0);

@@ -46,9 +46,10 @@ fn ways(r: &Resolved, parts: usize) -> Vec<(SavePolicy, OptimizerForm)> {
         ..save_policy
     };
     let all = Swapped::ATTENTION.union(Swapped::NETWORK_NORM).union(Swapped::NETWORK);
-    let behind = match r.config.model.block.norms_outputs() {
-        true => Swapped::POST_MIXER_NORM.union(Swapped::POST_NETWORK_NORM),
-        false => Swapped::NONE,
+    let behind = if r.config.model.block.norms_outputs() {
+        Swapped::POST_MIXER_NORM.union(Swapped::POST_NETWORK_NORM)
+    } else {
+        Swapped::NONE
     };
     let mut ways =
         vec![(save_policy, form), (with(Swapped::ATTENTION), form), (with(all.union(behind)), form)];

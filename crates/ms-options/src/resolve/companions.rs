@@ -41,11 +41,12 @@ pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     const SCALED: &str = "--apply-query-key-layer-scaling";
     const FUSED: &str = "--use-flash-attn";
     let given: BTreeSet<&str> = args.written_flags().map(|(_, flag)| flag).collect();
-    match [SCALED, FUSED].iter().all(|flag| given.contains(flag)) {
-        true => Err(Usage(format!(
+    if [SCALED, FUSED].iter().all(|flag| given.contains(flag)) {
+        Err(Usage(format!(
             "{SCALED}: cannot be combined with {FUSED}, with which upstream's attention fails; leave it out, the model is the same"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

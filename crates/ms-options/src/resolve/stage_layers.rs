@@ -90,9 +90,10 @@ impl StageLayerOptions {
             return rows_list(rows, sizes).map(Some).or_else(refused);
         }
         if sizes.pp == 1 {
-            return match self.embedding_counts || self.loss_counts {
-                true => Ok(None),
-                false => refused("needs several stages: pass --pipeline-model-parallel-size".into()),
+            return if self.embedding_counts || self.loss_counts {
+                Ok(None)
+            } else {
+                refused("needs several stages: pass --pipeline-model-parallel-size".into())
             };
         }
         let list = match (self.first, self.last) {
@@ -129,9 +130,10 @@ impl StageLayerOptions {
 
 /// `n` places on each of `parts`.
 fn equal(n: usize, parts: usize) -> Result<usize, String> {
-    match parts > 0 && n.is_multiple_of(parts) {
-        true => Ok(n / parts),
-        false => Err(format!("{n} places for layers are not divisible by {parts}")),
+    if parts > 0 && n.is_multiple_of(parts) {
+        Ok(n / parts)
+    } else {
+        Err(format!("{n} places for layers are not divisible by {parts}"))
     }
 }
 

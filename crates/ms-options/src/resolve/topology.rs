@@ -432,14 +432,13 @@ pub(crate) fn check(
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
     Placement::new(model, stages).map_err(|e| {
         let plain = Stages { pp: stages.pp, ..Stages::default() };
-        match *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {
-            true => {
-                let list: Vec<String> =
-                    nearly_even(model.layers, stages.pp).iter().map(ToString::to_string).collect();
-                let e = format!("{e}\nhint: --num-layer-list {} splits them unevenly", list.join(","));
-                usage(placing_flag(stages, model.layers), &e)
-            }
-            false => usage(placing_flag(stages, model.layers), &e),
+        if *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {
+            let list: Vec<String> =
+                nearly_even(model.layers, stages.pp).iter().map(ToString::to_string).collect();
+            let e = format!("{e}\nhint: --num-layer-list {} splits them unevenly", list.join(","));
+            usage(placing_flag(stages, model.layers), &e)
+        } else {
+            usage(placing_flag(stages, model.layers), &e)
         }
     })?;
     let cp = grid.size(Cp);

@@ -181,9 +181,10 @@ fn nothing_but_the_indexer_notices_its_loss() {
             let with = of(Some(training(objective)));
             for (name, gradient) in &without.gradients {
                 let moves = with.gradients[name].iter().any(|&d| d != 0.0);
-                match of_indexers.contains(name) {
-                    true => assert!(moves && gradient.iter().all(|&d| d == 0.0), "{name}"),
-                    false => assert!(*gradient == with.gradients[name], "{name}"),
+                if of_indexers.contains(name) {
+                    assert!(moves && gradient.iter().all(|&d| d == 0.0), "{name}");
+                } else {
+                    assert!(*gradient == with.gradients[name], "{name}");
                 }
             }
             for (a, b) in without.reports.iter().zip(&with.reports) {

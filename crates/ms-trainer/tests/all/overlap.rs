@@ -456,9 +456,10 @@ fn gradients_of_experts_and_those_put_off_are_on_their_way_while_others_are_form
 fn a_pass_works_while_tokens_of_another_are_on_their_way() {
     let pipeline = |dual_pipe: bool| {
         let layers_per_chunk = (!dual_pipe).then_some(1);
-        let order = match dual_pipe {
-            true => PipelineOrder::DualPipeV,
-            false => PipelineOrder::Plain { group: None, forwards_first: false },
+        let order = if dual_pipe {
+            PipelineOrder::DualPipeV
+        } else {
+            PipelineOrder::Plain { group: None, forwards_first: false }
         };
         (order, Stages { pp: 2, dual_pipe, layers_per_chunk, ..Stages::default() })
     };

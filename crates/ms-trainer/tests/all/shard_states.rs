@@ -150,10 +150,8 @@ impl Rank {
             let of_tp = self.ctx.digits.dense(Axis::Tp);
             for loss in &losses {
                 rooted(loss)?;
-                let known = |digit| match of_tp.contains(digit) {
-                    true => ShardState::Invariant,
-                    false => ShardState::Partial,
-                };
+                let known =
+                    |digit| if of_tp.contains(digit) { ShardState::Invariant } else { ShardState::Partial };
                 let followed = |digit| loss.shard_states().along(digit) == Some(known(digit));
                 if !self.ctx.digits.each().all(followed) {
                     return Err(format!("of a loss ranks hold {:?}", loss.shard_states()));
