@@ -16,15 +16,15 @@ test:
 # What goes wrong around a program: malformed files, every number, text and field, full disk, closed pipes, two writers,
 # kills, little memory (at most ten minutes; the full disk needs the right to mount one).
 adversary:
-    MS_PATIENCE=10 cargo test --locked -p end-to-end --test adversary --test numbers --test refusals -- --nocapture
-    cargo test --locked -p ms-train --test all -- keeping:: refusals:: room::
+    MS_PATIENCE=10 cargo test --locked -p end-to-end --test environment_faults --test numbers --test refusals -- --nocapture
+    cargo test --locked -p ms-train --test all -- interruptions:: refusals:: memory_check::
     cargo test --locked -p ms-preprocess --test kinds
 
 # Every choice of ranks up to eight for five kinds of models: gradients, losses and norms as on one rank; what was found goes
 # into docs/reference/parity.md.
 parity SEED="1":
     MS_PARITY=all MS_PARITY_SEED={{SEED}} MS_PARITY_PAGE={{justfile_directory()}}/docs/reference/parity.md \
-      cargo test -p ms-trainer --test all --locked -- --nocapture --test-threads 1 matrix:: faults:: slips::
+      cargo test -p ms-trainer --test all --locked -- --nocapture --test-threads 1 matrix:: faults:: inconsistent_inputs::
 
 # Ranks as processes: rows drawn as the matrix draws them (MS_PARITY_SEED draws others), checkpoints, failing and killed ranks
 # under mpirun, also over TCP between two network namespaces where the machine allows them. Needs Open MPI, its headers and

@@ -3,8 +3,8 @@
 //! `cargo xtask docs` writes that column, `tidy` checks it: a number that is off by more than three per cent is a finding.
 //! `cargo xtask counts FOLDER` prints the numbers of another checkout, which is where the column before it comes from.
 
-use crate::circles::is_test;
-use crate::{circles, mixers, unused};
+use crate::import_cycles::is_test;
+use crate::{import_cycles, mixers, unused};
 use anyhow::{Context, Result};
 use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ pub(crate) fn all(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>
     all.extend(lines.into_iter().map(|(of, n)| (format!("of `{of}`"), n)));
     all.push(("`Family::` in code, in all".into(), families[0] + families[1]));
     all.push(("`Family::` outside rows of families".into(), families[1]));
-    all.push(("circles of imports".into(), circles::number(root, files)?));
+    all.push(("circles of imports".into(), import_cycles::number(root, files)?));
     all.push(("public items that nobody uses outside tests".into(), unused::number(root, files)?));
     all.extend(mixers::numbers(root, files)?);
     all.push((F32.into(), f32s));

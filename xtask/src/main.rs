@@ -3,10 +3,10 @@
 //! `cargo xtask cann-emu` lays out the emulator as a toolkit folder.
 
 mod cann;
-mod circles;
 mod counts;
 mod dependencies;
 mod docs;
+mod import_cycles;
 mod layers;
 mod mixers;
 mod models;
@@ -59,7 +59,7 @@ fn findings(root: &Path) -> Result<(Vec<String>, Counts)> {
 fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, Vec<mixers::Touched>)> {
     let mut findings = layers::check(root)?;
     findings.extend(sources::check(root, files)?);
-    findings.extend(circles::check(root, files)?);
+    findings.extend(import_cycles::check(root, files)?);
     findings.extend(dependencies::check(root, files)?);
     findings.extend(docs::check(root)?);
     findings.extend(paths::check(root, files)?);

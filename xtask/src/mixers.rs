@@ -11,7 +11,7 @@
 //! A family of known parts is a row of one file, and a sample, which is a folder outside the sources. The families of mixers
 //! and the default family are mentioned elsewhere, and not counted.
 
-use crate::circles::is_test;
+use crate::import_cycles::is_test;
 use anyhow::{Context, Result};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;

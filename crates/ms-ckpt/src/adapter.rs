@@ -70,9 +70,10 @@ pub(crate) fn lenses(spec: &ParamSpec, lens: &Lens, rank: usize) -> [(Shape, Len
         let ranges = if cut { region.ranges.clone() } else { std::iter::once(0..shape[dim]).collect() };
         Region { lead: region.lead.clone().filter(|_| dim > 0), ..Region::along(shape, dim, ranges) }
     };
-    let (a_part, b_part) = match columns {
-        true => (part(&a, n - 1, true), part(&b, n - 2, false)),
-        false => (part(&a, n - 2, false), part(&b, n - 2, true)),
+    let (a_part, b_part) = if columns {
+        (part(&a, n - 1, true), part(&b, n - 2, false))
+    } else {
+        (part(&a, n - 2, false), part(&b, n - 2, true))
     };
     let form = |region: Region| match (lens.transposed, lens.shape.len() < n) {
         (true, _) => Lens::turned(region),

@@ -75,9 +75,10 @@ impl Checkpoint {
             let mut a = Matrix::zeros(a_name.clone(), stack, [rank * blocks, columns], dtype);
             let mut b = Matrix::zeros(b_name.clone(), stack, [out, rank * blocks], dtype);
             for part in parts {
-                let block = match part.rows.is_whole() {
-                    true => Some(0),
-                    false => projections.iter().position(|rows| *rows == part.rows),
+                let block = if part.rows.is_whole() {
+                    Some(0)
+                } else {
+                    projections.iter().position(|rows| *rows == part.rows)
                 };
                 let block = block.filter(|&n| n < blocks).ok_or_else(|| {
                     Error::Cut(format!(

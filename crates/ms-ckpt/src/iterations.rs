@@ -21,11 +21,10 @@ pub fn check_folder(path: &Path) -> Result<()> {
         plain && !text.is_empty() && !text.starts_with('.')
     };
     let of_a_hub = name.split_once('/').is_some_and(|(owner, model)| word(owner) && word(model));
-    let hint = match of_a_hub {
-        true => format!(
-            "\nhint: names of a hub are not looked up: hf download {name} --local-dir DIR, and pass DIR"
-        ),
-        false => String::new(),
+    let hint = if of_a_hub {
+        format!("\nhint: names of a hub are not looked up: hf download {name} --local-dir DIR, and pass DIR")
+    } else {
+        String::new()
     };
     Err(Error::folder(path, format!("no such folder{hint}")))
 }

@@ -80,9 +80,10 @@ impl Checkpoint {
         if let Some(&l) = layers.iter().find(|&&l| l >= config.layers) {
             return Err(Error::Cut(format!("layer {l}: the model has {}", config.layers)));
         }
-        let pattern = match config.pattern.is_empty() {
-            true => Vec::new(),
-            false => layers.iter().map(|&l| config.layer(l)).collect(),
+        let pattern = if config.pattern.is_empty() {
+            Vec::new()
+        } else {
+            layers.iter().map(|&l| config.layer(l)).collect()
         };
         let changed =
             ms_spec::ModelConfig { layers: layers.len(), pattern, mtp: mtp.min(config.mtp), ..config };

@@ -50,10 +50,8 @@ pub(crate) fn dynamic_map() -> Vec<f32> {
         let step = (1.0f32 - 0.1) / (points - 1) as f32;
         // From both ends towards the middle, with one rounding per point, as in torch.linspace.
         let point = |end: f32, step: f32, k: usize| (f64::from(end) + f64::from(step) * k as f64) as f32;
-        let grid = |k: usize| match k < points / 2 {
-            true => point(0.1, step, k),
-            false => point(1.0, -step, points - 1 - k),
-        };
+        let grid =
+            |k: usize| if k < points / 2 { point(0.1, step, k) } else { point(1.0, -step, points - 1 - k) };
         let scale = 10f64.powi(i - 6) as f32;
         for k in 0..points - 1 {
             let middle = (grid(k) + grid(k + 1)) / 2.0;

@@ -347,9 +347,10 @@ pub(crate) fn check_sums(folder: &Path) -> Result<()> {
 
 /// Checks that a file is one of the manifest's folder: a name with a path in it could point anywhere.
 fn check_name(file: &str) -> std::result::Result<(), String> {
-    match file.contains(['/', '\\']) || file.starts_with('.') || file.is_empty() {
-        true => Err(format!("{file:?} is not a file name")),
-        false => Ok(()),
+    if file.contains(['/', '\\']) || file.starts_with('.') || file.is_empty() {
+        Err(format!("{file:?} is not a file name"))
+    } else {
+        Ok(())
     }
 }
 

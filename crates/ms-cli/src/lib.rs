@@ -36,25 +36,25 @@ extern crate self as ms_cli; // as the macros name it
 #[path = "megatron/macros.rs"]
 mod macros;
 
+mod cache_files;
 mod claim;
 mod common;
 pub mod env_vars;
 mod exit;
 mod generate;
 mod interrupt;
-mod kept;
 mod leftovers;
 mod logging;
 mod machine;
 pub mod megatron;
 mod progress;
 
+pub use cache_files::{processor_choice, tokenizer_cache};
 pub use claim::{Claim, check_prefix, make_parent};
 pub use common::{Common, parse};
 pub use exit::{ResultHint, Usage, report, run};
 pub use generate::{Artefact, generate};
 pub use interrupt::Interrupt;
-pub use kept::{processor_choice, tokenizer_cache};
 pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
 pub use machine::{available_memory, free_bytes, say_bytes, too_little_memory};
 pub use progress::Progress;

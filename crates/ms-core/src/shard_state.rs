@@ -234,9 +234,10 @@ pub fn linear_layer(inputs: InputStates<'_>) -> OutputState {
 pub fn expert_linear_layer(inputs: InputStates<'_>) -> OutputState {
     match *inputs {
         [Some(ShardState::Routed), ref layer @ ..] => {
-            match layer.iter().flatten().all(|w| matches!(w, ShardState::Sharded | ShardState::Constant)) {
-                true => known(inputs, ShardState::Routed),
-                false => Err(StateConflict),
+            if layer.iter().flatten().all(|w| matches!(w, ShardState::Sharded | ShardState::Constant)) {
+                known(inputs, ShardState::Routed)
+            } else {
+                Err(StateConflict)
             }
         }
         _ => linear_layer(inputs),
@@ -248,9 +249,10 @@ pub fn expert_linear_layer(inputs: InputStates<'_>) -> OutputState {
 /// # Errors
 /// As [`nonlinear`]; if ranks hold tokens of the same documents.
 pub fn token_mixing(along: Digit, inputs: InputStates<'_>, seen: std::ops::Range<usize>) -> OutputState {
-    match !along.of_samples() && inputs[seen].contains(&Some(ShardState::Tokens)) {
-        true => Err(StateConflict),
-        false => nonlinear(inputs),
+    if !along.of_samples() && inputs[seen].contains(&Some(ShardState::Tokens)) {
+        Err(StateConflict)
+    } else {
+        nonlinear(inputs)
     }
 }
 
@@ -270,9 +272,10 @@ impl Digits {
         if !self.contains(along) {
             return additive(inputs);
         }
-        match inputs.iter().flatten().all(|state| *state == ShardState::Constant || before.contains(state)) {
-            true => Ok(Some(after)),
-            false => Err(StateConflict),
+        if inputs.iter().flatten().all(|state| *state == ShardState::Constant || before.contains(state)) {
+            Ok(Some(after))
+        } else {
+            Err(StateConflict)
         }
     }
 }

@@ -218,9 +218,10 @@ impl Tensor {
             return Err(Error::Range { what: "tensor elements", start, end, len: numel });
         }
         if !self.storage.has_memory() {
-            return match self.is_unique() {
-                true => Ok(TensorMut { bytes: &mut [], dtype, shape, writing: None }),
-                false => Err(Error::Shared { what: "a tensor" }),
+            return if self.is_unique() {
+                Ok(TensorMut { bytes: &mut [], dtype, shape, writing: None })
+            } else {
+                Err(Error::Shared { what: "a tensor" })
             };
         }
         let (bytes, writing) = self.writable()?;
@@ -399,10 +400,7 @@ impl<'a> TensorMut<'a> {
         if end > len {
             return Err(Error::Range { what: "view elements", start, end, len });
         }
-        let bytes = match self.bytes.is_empty() {
-            true => &mut [],
-            false => &mut self.bytes[start * size..end * size],
-        };
+        let bytes = if self.bytes.is_empty() { &mut [] } else { &mut self.bytes[start * size..end * size] };
         Ok(TensorMut { bytes, dtype: self.dtype, shape, writing: self.writing })
     }
 

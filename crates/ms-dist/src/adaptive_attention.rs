@@ -125,9 +125,12 @@ impl Blocks<'_> {
         let merge = |to: &mut (Tensor, Tensor), part: &Tensor, lse: &Tensor| -> Result<()> {
             Ok(device.attention_merge(&mut to.0, &mut to.1, part, lse)?)
         };
-        let send = |task: Task, to: usize| match task.row == rank {
-            true => self.comm.send("queries", q.clone(), to, QUERIES),
-            false => self.comm.send("keys and values", kv.clone(), to, KEYS),
+        let send = |task: Task, to: usize| {
+            if task.row == rank {
+                self.comm.send("queries", q.clone(), to, QUERIES)
+            } else {
+                self.comm.send("keys and values", kv.clone(), to, KEYS)
+            }
         };
         let work = |task: Task| {
             let theirs = match (task.row == rank, task.column == rank) {
@@ -204,9 +207,10 @@ impl Blocks<'_> {
                         lse: lse.clone(),
                     };
                     let what = (own_type, [tokens, of_keys]);
-                    let keys = match own {
-                        true => kv.clone(),
-                        false => self.receive("keys and values", (task.column, KEYS), what)?,
+                    let keys = if own {
+                        kv.clone()
+                    } else {
+                        self.receive("keys and values", (task.column, KEYS), what)?
                     };
                     (keys, behind)
                 }
@@ -244,13 +248,15 @@ impl Blocks<'_> {
             }
             // A block is a task because some of its keys are visible.
             if let (Some(dq), Some(dkv)) = (dq, dkv) {
-                match task.row == rank {
-                    true => dqs.borrow_mut()[task.column] = Some(dq),
-                    false => self.comm.send("gradients of queries", dq, task.row, BACK)?,
+                if task.row == rank {
+                    dqs.borrow_mut()[task.column] = Some(dq);
+                } else {
+                    self.comm.send("gradients of queries", dq, task.row, BACK)?;
                 }
-                match task.column == rank {
-                    true => dkvs.borrow_mut()[task.row] = Some(dkv),
-                    false => self.comm.send("gradients of keys and values", dkv, task.column, BACK + 1)?,
+                if task.column == rank {
+                    dkvs.borrow_mut()[task.row] = Some(dkv);
+                } else {
+                    self.comm.send("gradients of keys and values", dkv, task.column, BACK + 1)?;
                 }
             }
             Ok(())

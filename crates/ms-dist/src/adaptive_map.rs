@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Which tokens of a row adaptive context parallelism gives its ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Remap {
+pub enum TokenMapping {
     /// Contiguous tokens, in order.
     #[default]
     InOrder,
@@ -36,7 +36,7 @@ const ROUNDS: usize = 40;
 /// Maximum number of iterations to find cluster centres.
 const MOST: usize = 100;
 
-impl Remap {
+impl TokenMapping {
     /// The tokens of each of `slots` ranks, ascending, of a row of `len` tokens with consecutive `documents`; all ranks get
     /// the same number.
     pub fn tokens(self, len: usize, documents: &[Range<usize>], slots: usize) -> Vec<Vec<Range<usize>>> {
@@ -290,8 +290,8 @@ mod tests {
                 lengths.push((1 + (rng.uniform() * 20.0) as usize).min(left));
             }
             let documents = documents(&lengths);
-            let in_order = Remap::InOrder.tokens(len, &documents, slots);
-            for remap in [Remap::Runs, Remap::Tokens] {
+            let in_order = TokenMapping::InOrder.tokens(len, &documents, slots);
+            for remap in [TokenMapping::Runs, TokenMapping::Tokens] {
                 let tokens = remap.tokens(len, &documents, slots);
                 let each = |runs: &Vec<Range<usize>>| runs.iter().map(Range::len).sum::<usize>();
                 assert!(tokens.iter().all(|runs| each(runs) == len / slots), "{tokens:?}");
@@ -313,15 +313,21 @@ mod tests {
     fn documents_that_borders_of_ranks_cut_come_together() {
         // In order the second document lies on both ranks.
         let documents = documents(&[20, 24, 12, 8]);
-        assert_eq!(blocks(&Remap::InOrder.tokens(64, &documents, 2), &documents), 3);
-        assert_eq!(Remap::Tokens.tokens(64, &documents, 2), [vec![20..44, 56..64], vec![0..20, 44..56]]);
+        assert_eq!(blocks(&TokenMapping::InOrder.tokens(64, &documents, 2), &documents), 3);
+        assert_eq!(
+            TokenMapping::Tokens.tokens(64, &documents, 2),
+            [vec![20..44, 56..64], vec![0..20, 44..56]]
+        );
     }
 
     #[test]
     fn one_document_and_one_rank_stay_in_order() {
         for (len, slots) in [(64, 4), (64, 1)] {
             let whole = documents(&[len]);
-            assert_eq!(Remap::Tokens.tokens(len, &whole, slots), Remap::InOrder.tokens(len, &whole, slots));
+            assert_eq!(
+                TokenMapping::Tokens.tokens(len, &whole, slots),
+                TokenMapping::InOrder.tokens(len, &whole, slots)
+            );
         }
     }
 
@@ -330,11 +336,11 @@ mod tests {
         let documents = documents(&[701, 3, 1344]);
         let together =
             |order: &Vec<usize>| order.chunks(2).all(|pair| pair[0] % 2 == 0 && pair[1] == pair[0] + 1);
-        let of = |remap: Remap| remap.clusters(2048, &documents);
-        assert!(of(Remap::Runs).iter().all(together));
-        assert!(of(Remap::Tokens).iter().any(|order| !together(order)));
+        let of = |remap: TokenMapping| remap.clusters(2048, &documents);
+        assert!(of(TokenMapping::Runs).iter().all(together));
+        assert!(of(TokenMapping::Tokens).iter().any(|order| !together(order)));
         // Clusters contain tokens that attend alike: all but a few boundaries are inside documents.
-        let two = &of(Remap::Tokens)[0];
+        let two = &of(TokenMapping::Tokens)[0];
         assert!(runs(two[..1024].to_vec()).len() < 4, "{:?}", runs(two[..1024].to_vec()));
     }
 }

@@ -48,9 +48,10 @@ fn to_tokens(comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core
 
 impl ColumnExchange {
     fn begin(&self, device: &Device, x: &Tensor, back: bool) -> ms_core::Result<PendingExchange> {
-        match back {
-            false => to_columns(device, &**self.ranks, self.names.forward, x),
-            true => to_tokens(&**self.ranks, self.names.backward, x),
+        if back {
+            to_tokens(&**self.ranks, self.names.backward, x)
+        } else {
+            to_columns(device, &**self.ranks, self.names.forward, x)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A rank's coordinates and its process groups.
 
-use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Replicas, Result};
+use crate::{Communicator, ContextParallel, DataParallelGroups, Error, Fabric, LinearOverlap, Result};
 use ms_core::{Axis, Digits, Dispatcher, Grid, RingCache};
 use std::sync::Arc;
 
@@ -78,9 +78,9 @@ pub struct ParallelCtx {
     /// Ranks over which experts' gradients are summed.
     pub edp: Arc<dyn Communicator>,
     /// How the ranks of `dp_cp` shard the optimizer state.
-    pub replicas: Replicas,
+    pub replicas: DataParallelGroups,
     /// How the ranks of `edp` shard the optimizer state.
-    pub expert_replicas: Replicas,
+    pub expert_replicas: DataParallelGroups,
     /// Ranks that hold the same layers.
     pub stage: Arc<dyn Communicator>,
     /// All ranks.
@@ -105,13 +105,13 @@ impl ParallelCtx {
             let ranks = grid.group(name, rank).unwrap_or_else(|| vec![rank]);
             fabric.group(&ranks)
         };
-        let split = |of: &Arc<dyn Communicator>, intra: &str, inter: &str| -> Result<Replicas> {
+        let split = |of: &Arc<dyn Communicator>, intra: &str, inter: &str| -> Result<DataParallelGroups> {
             // What all ranks of a group do together is done, and counted, in that group.
             let part = |name: &str| match grid.group(name, rank) {
                 Some(ranks) if ranks.len() == of.size() => Ok(of.clone()),
                 _ => group(name),
             };
-            Ok(Replicas { intra: part(intra)?, inter: part(inter)? })
+            Ok(DataParallelGroups { intra: part(intra)?, inter: part(inter)? })
         };
         let (dp_cp, edp) = (group("dp-cp")?, group("expert-dp")?);
         Ok(Self {
@@ -158,8 +158,8 @@ impl ParallelCtx {
         let Self {
             tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..
         } = self;
-        let Replicas { intra, inter } = &mut self.replicas;
-        let Replicas { intra: expert_intra, inter: expert_inter } = &mut self.expert_replicas;
+        let DataParallelGroups { intra, inter } = &mut self.replicas;
+        let DataParallelGroups { intra: expert_intra, inter: expert_inter } = &mut self.expert_replicas;
         [
             tp,
             cp,

@@ -11,7 +11,7 @@
 use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, ExchangeNames};
 use crate::pieces::{PackedColumns, Piece, calls, packed};
-use crate::{AxisGroup, Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
+use crate::{AxisGroup, Communicator, ContextParallel, HeadPartition, ParallelCtx, Pending, Result};
 use ms_core::shard_state::{self, InputStates, OutputState, ShardState};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, BackwardCx, Columns, Device, Digit, Grads, Graph, HeadLayout,
@@ -305,9 +305,10 @@ impl RingAttention {
                 }
             }
             let dkv = dkv.unwrap_or_else(zeros);
-            match block == rank {
-                true => sum = Some(dkv),
-                false => self.ranks.send(name, dkv, block, 2)?,
+            if block == rank {
+                sum = Some(dkv);
+            } else {
+                self.ranks.send(name, dkv, block, 2)?;
             }
             let what = || (wide, shape.into());
             let readers = schedule.readers(visit).into_iter();
@@ -379,7 +380,7 @@ pub fn context_attention(
         let dropout = dropout_of_ranks(dropout.as_ref(), &ranks, sharding);
         return ring(g, ctx, qkv, heads, sinks, ranks, options, dropout, cache);
     }
-    let shares = HeadShares::new(heads, u);
+    let shares = HeadPartition::new(heads, u);
     let (own, each) = (shares.own, shares.own.heads());
     let columns = |r: std::ops::Range<usize>| Columns::Copy { start: r.start, len: r.len() };
     let runs: Vec<Columns> = (0..u).flat_map(|rank| shares.packed(rank)).map(columns).collect();

@@ -1,6 +1,6 @@
 //! How context-parallel ranks share a sequence: which tokens each holds, and the order in which keys and values arrive.
 
-use crate::Remap;
+use crate::TokenMapping;
 use std::ops::Range;
 
 /// The context-parallel algorithm: how ranks share a sequence.
@@ -40,7 +40,7 @@ pub enum ContextParallel {
         /// Ranks of a group; 1: each for itself.
         ulysses: usize,
         /// Which tokens of a row the groups have.
-        remap: Remap,
+        remap: TokenMapping,
     },
 }
 
@@ -106,7 +106,7 @@ impl ContextParallel {
         documents: &[Range<usize>],
     ) -> Option<Vec<Vec<Range<usize>>>> {
         let Self::Adaptive { ulysses, remap } = *self else { return None };
-        if remap == Remap::InOrder {
+        if remap == TokenMapping::InOrder {
             return None;
         }
         let mut ranks = Vec::with_capacity(cp);

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 /// The ranks that hold the same parameters, grouped by how they shard the optimizer state.
 #[derive(Clone)]
-pub struct Replicas {
+pub struct DataParallelGroups {
     /// Ranks over which one copy is sharded.
     pub intra: Arc<dyn Communicator>,
     /// Ranks that hold the same shard.
     pub inter: Arc<dyn Communicator>,
 }
 
-impl Replicas {
+impl DataParallelGroups {
     /// Starts the sum of `whole` over all of these ranks; this rank gets its shard.
     ///
     /// # Source
@@ -44,7 +44,7 @@ impl Replicas {
 /// Parameters whose gradients are summed over the same ranks: the dense ones of a chunk, or its experts.
 pub struct FlatBuffer {
     /// The ranks that hold the same.
-    pub replicas: Replicas,
+    pub replicas: DataParallelGroups,
     /// Numbers of the parameters, in registration order.
     pub params: Vec<usize>,
     /// The placed item for each of them.
@@ -54,7 +54,7 @@ pub struct FlatBuffer {
 }
 
 struct Buffer {
-    replicas: Replicas,
+    replicas: DataParallelGroups,
     plan: BucketPlan,
     /// Numbers of the parameters that the plan counts from 0.
     params: Vec<usize>,

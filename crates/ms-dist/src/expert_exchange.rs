@@ -86,14 +86,10 @@ struct RowsOfAll {
 
 impl RowsOfAll {
     fn begin(&self, t: Tensor, gather: bool) -> Result<PendingExchange> {
-        match gather {
-            true => Ok(PendingExchange::assembled(begin_all_rows(
-                &**self.ranks,
-                self.names.forward,
-                t,
-                &self.rows,
-            )?)),
-            false => begin_summed_rows(&**self.ranks, self.names.backward, t, &self.rows),
+        if gather {
+            Ok(PendingExchange::assembled(begin_all_rows(&**self.ranks, self.names.forward, t, &self.rows)?))
+        } else {
+            begin_summed_rows(&**self.ranks, self.names.backward, t, &self.rows)
         }
     }
 }
@@ -104,9 +100,10 @@ impl Op for RowsOfAll {
     }
 
     fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
-        match self.gathered {
-            true => gathered(self.ranks.over, along, inputs),
-            false => self.ranks.over.exchanged(along, inputs, &[ShardState::Partial], ShardState::Tokens),
+        if self.gathered {
+            gathered(self.ranks.over, along, inputs)
+        } else {
+            self.ranks.over.exchanged(along, inputs, &[ShardState::Partial], ShardState::Tokens)
         }
     }
 
@@ -178,17 +175,19 @@ impl ParallelCtx {
 
     /// This rank's share of the tokens of `x`.
     fn own_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
-        match self.sequence_parallel {
-            true => Ok(x.clone()),
-            false => map(g, &self.tp_group(), x, "share_tokens", (Collective::Split, Collective::AllGather)),
+        if self.sequence_parallel {
+            Ok(x.clone())
+        } else {
+            map(g, &self.tp_group(), x, "share_tokens", (Collective::Split, Collective::AllGather))
         }
     }
 
     /// The inverse of [`ParallelCtx::own_tokens`].
     fn all_own_tokens(&self, g: &mut Graph, y: &Var) -> Result<Var> {
-        match self.sequence_parallel {
-            true => Ok(y.clone()),
-            false => map(g, &self.tp_group(), y, "all_tokens", (Collective::AllGather, Collective::Split)),
+        if self.sequence_parallel {
+            Ok(y.clone())
+        } else {
+            map(g, &self.tp_group(), y, "all_tokens", (Collective::AllGather, Collective::Split))
         }
     }
 
@@ -265,9 +264,10 @@ impl ParallelCtx {
     /// The tokens out of `0..tokens` of a batch for which this rank's router computes logits, before
     /// [`ParallelCtx::all_logits`].
     pub fn router_tokens(&self, tokens: usize) -> Range<usize> {
-        match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
-            true => self.share_of(1, tokens),
-            false => self.routed_tokens(tokens),
+        if self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
+            self.share_of(1, tokens)
+        } else {
+            self.routed_tokens(tokens)
         }
     }
 
@@ -276,15 +276,16 @@ impl ParallelCtx {
     /// # Errors
     /// If a rank fails.
     pub fn all_logits(&self, g: &mut Graph, logits: &Var) -> Result<Var> {
-        match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
-            true => map(
+        if self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
+            map(
                 g,
                 &self.etp_group(),
                 logits,
                 "router logits",
                 (Collective::AllGather, Collective::ReduceScatter),
-            ),
-            false => Ok(logits.clone()),
+            )
+        } else {
+            Ok(logits.clone())
         }
     }
 

@@ -147,9 +147,10 @@ pub(crate) fn map_received(
 
 /// The exchanges for entering tensor parallelism: of the value, and of its gradient.
 pub(crate) const fn enter_tp_collectives(sequence_parallel: bool) -> (Collective, Collective) {
-    match sequence_parallel {
-        true => (Collective::AllGather, Collective::ReduceScatter),
-        false => (Collective::Identity, Collective::AllReduce),
+    if sequence_parallel {
+        (Collective::AllGather, Collective::ReduceScatter)
+    } else {
+        (Collective::Identity, Collective::AllReduce)
     }
 }
 
@@ -245,9 +246,10 @@ impl ParallelCtx {
     /// # Errors
     /// If a rank fails, or the tokens do not divide.
     pub fn leave_tp(&self, g: &mut Graph, y: &Var) -> Result<Var> {
-        let how = match self.sequence_parallel {
-            true => (Collective::ReduceScatter, Collective::AllGather),
-            false => (Collective::AllReduce, Collective::Identity),
+        let how = if self.sequence_parallel {
+            (Collective::ReduceScatter, Collective::AllGather)
+        } else {
+            (Collective::AllReduce, Collective::Identity)
         };
         map(g, &self.tp_group(), y, "leave_tp", how)
     }
@@ -258,9 +260,10 @@ impl ParallelCtx {
     /// # Errors
     /// If a rank fails, or the tokens do not divide.
     pub fn share_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
-        match self.sequence_parallel {
-            true => map(g, &self.tp_group(), x, "share_tokens", (Collective::Split, Collective::AllGather)),
-            false => Ok(x.clone()),
+        if self.sequence_parallel {
+            map(g, &self.tp_group(), x, "share_tokens", (Collective::Split, Collective::AllGather))
+        } else {
+            Ok(x.clone())
         }
     }
 
@@ -280,9 +283,10 @@ impl ParallelCtx {
     /// # Errors
     /// If a rank fails.
     pub fn all_tokens(&self, x: &Tensor) -> Result<Tensor> {
-        match self.sequence_parallel && self.tp.size() > 1 {
-            true => Ok(self.tp.all_gather("all_tokens", x.clone())?.wait()?),
-            false => Ok(x.clone()),
+        if self.sequence_parallel && self.tp.size() > 1 {
+            Ok(self.tp.all_gather("all_tokens", x.clone())?.wait()?)
+        } else {
+            Ok(x.clone())
         }
     }
 }

@@ -418,9 +418,10 @@ impl Communicator for MessageComm {
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let message = group.wait(from, Topic::Message { tag })?;
-            match message.call == name {
-                true => message.tensor(&arena),
-                false => Err(Error::Unexpected { tag, from, expected: name, found: message.call }),
+            if message.call == name {
+                message.tensor(&arena)
+            } else {
+                Err(Error::Unexpected { tag, from, expected: name, found: message.call })
             }
         }))
     }

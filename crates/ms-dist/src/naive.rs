@@ -2,8 +2,8 @@
 
 use crate::buckets::{BucketParam, Bucketing};
 use crate::{
-    Communicator, DataParallel, Fabric, FlatBuffer, GradBuckets, ReduceOp, Reduction, Replicas, Result,
-    threads,
+    Communicator, DataParallel, DataParallelGroups, Fabric, FlatBuffer, GradBuckets, ReduceOp, Reduction,
+    Result, threads,
 };
 use ms_core::{Arena, DType, GradSink, OptimizerSharding, ParamId, Rng, Shape, Tensor, TensorMut};
 
@@ -61,12 +61,12 @@ fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Resu
 }
 
 /// All ranks, with this sharding of the optimizer state.
-fn replicas(fabric: &dyn Fabric, keeping: OptimizerSharding) -> Result<Replicas> {
+fn replicas(fabric: &dyn Fabric, keeping: OptimizerSharding) -> Result<DataParallelGroups> {
     let all: Vec<usize> = (0..fabric.world()).collect();
     let alone = fabric.group(&[fabric.rank()])?;
     Ok(match keeping {
-        OptimizerSharding::Replicated => Replicas { intra: alone, inter: fabric.group(&all)? },
-        OptimizerSharding::Instances(_) => Replicas { intra: fabric.group(&all)?, inter: alone },
+        OptimizerSharding::Replicated => DataParallelGroups { intra: alone, inter: fabric.group(&all)? },
+        OptimizerSharding::Instances(_) => DataParallelGroups { intra: fabric.group(&all)?, inter: alone },
     })
 }
 
@@ -89,9 +89,10 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
                 let flat = FlatBuffer { replicas, params, placed, bucketing: Bucketing::of(bucket_size) };
                 let dp = DataParallel::new(&(0..shapes.len()).collect::<Vec<_>>(), vec![flat]);
                 let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
-                let mut sink = match overlap {
-                    true => Reduction::overlapped(&dp, &mut grads, |_| 2),
-                    false => Reduction::at_the_end(&dp, &mut grads),
+                let mut sink = if overlap {
+                    Reduction::overlapped(&dp, &mut grads, |_| 2)
+                } else {
+                    Reduction::at_the_end(&dp, &mut grads)
                 };
                 fill(&mut sink, &shapes, fabric.rank())?;
                 let got = sink.finish(&device, 0.25)?;

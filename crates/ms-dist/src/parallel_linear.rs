@@ -25,10 +25,7 @@ pub(crate) struct LinearGroup {
 impl LinearGroup {
     /// A started collective; waited for at once if nothing should overlap with it.
     pub(crate) fn overlapped(&self, pending: Pending) -> Result<Pending> {
-        match self.overlap.weight_gradients {
-            true => Ok(pending),
-            false => Ok(Pending::ready(pending.wait()?)),
-        }
+        if self.overlap.weight_gradients { Ok(pending) } else { Ok(Pending::ready(pending.wait()?)) }
     }
 
     /// Starts the sum over the ranks of `t`, for all tokens or for each rank's shard.
@@ -177,9 +174,10 @@ impl Op for Columns {
         let Self { group, x, w } = *self;
         let device = cx.device.clone();
         let x = x.get(&device)?;
-        let x = match group.sequence_parallel {
-            true => group.overlapped(group.comm.all_gather("gathered again", x)?)?,
-            false => Pending::ready(x),
+        let x = if group.sequence_parallel {
+            group.overlapped(group.comm.all_gather("gathered again", x)?)?
+        } else {
+            Pending::ready(x)
         };
         let w = w.iter().map(|w| w.get(&device)).collect::<Result<Vec<_>>>()?;
         let mut dx: Option<Tensor> = None;

@@ -35,10 +35,7 @@ impl ParallelCtx {
     pub fn begin_enter_tp(&self, x: &Var) -> Result<PendingEnterTp> {
         let gathers =
             enter_tp_collectives(self.sequence_parallel).0 == Collective::AllGather && self.tp.size() > 1;
-        let all = match gathers {
-            true => Some(self.tp.all_gather(NAME, x.value().clone())?),
-            false => None,
-        };
+        let all = if gathers { Some(self.tp.all_gather(NAME, x.value().clone())?) } else { None };
         Ok(PendingEnterTp { x: x.clone(), all })
     }
 
@@ -49,15 +46,16 @@ impl ParallelCtx {
     pub fn finish_enter_tp(&self, g: &mut Graph, x: PendingEnterTp) -> Result<Var> {
         let gathered = x.all.is_some();
         let (x, all) = x.wait()?;
-        match gathered {
-            true => Ok(map_received(
+        if gathered {
+            Ok(map_received(
                 g,
                 self.tp_group(),
                 (&x, all),
                 NAME,
                 enter_tp_collectives(self.sequence_parallel),
-            )),
-            false => self.enter_tp(g, &x),
+            ))
+        } else {
+            self.enter_tp(g, &x)
         }
     }
 }

@@ -481,9 +481,10 @@ impl Communicator for ThreadComm {
                 state.mail.remove(&key);
             }
             drop(state);
-            match found == name {
-                true => Ok(t.copied_to(&arena)?),
-                false => Err(Error::Unexpected { tag, from, expected: name, found: found.to_owned() }),
+            if found == name {
+                Ok(t.copied_to(&arena)?)
+            } else {
+                Err(Error::Unexpected { tag, from, expected: name, found: found.to_owned() })
             }
         }))
     }

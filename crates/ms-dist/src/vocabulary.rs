@@ -37,9 +37,10 @@ impl VocabGroup for Vocabulary {
     }
 
     fn enter(&self, x: Tensor) -> Result<Tensor> {
-        match self.group.sequence_parallel {
-            true => Ok(self.group.comm.all_gather("enter_tp", x)?.wait()?),
-            false => Ok(x),
+        if self.group.sequence_parallel {
+            Ok(self.group.comm.all_gather("enter_tp", x)?.wait()?)
+        } else {
+            Ok(x)
         }
     }
 

@@ -43,8 +43,9 @@ pub fn check_parts(name: &'static str, numel: usize, size: usize) -> Result<()> 
 /// If there are other ranks, or more or fewer rows.
 pub fn check_rows(t: &Tensor, rows: &[usize], size: usize) -> Result<()> {
     let (len, end) = (t.as_matrix().0, rows.iter().sum());
-    match rows.len() == size && end == len {
-        true => Ok(()),
-        false => Err(ms_core::Error::Range { what: "rows to send", start: 0, end, len }.into()),
+    if rows.len() == size && end == len {
+        Ok(())
+    } else {
+        Err(ms_core::Error::Range { what: "rows to send", start: 0, end, len }.into())
     }
 }

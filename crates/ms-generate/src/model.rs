@@ -159,8 +159,5 @@ impl LoadedModel {
 /// # Errors
 /// [`Error::NotFinite`] if one is infinite or NaN.
 pub(crate) fn check_finite(logits: &[f64], sequence: usize, token: usize) -> Result<()> {
-    match logits.iter().all(|x| x.is_finite()) {
-        true => Ok(()),
-        false => Err(Error::NotFinite { sequence, token }),
-    }
+    if logits.iter().all(|x| x.is_finite()) { Ok(()) } else { Err(Error::NotFinite { sequence, token }) }
 }

@@ -140,7 +140,7 @@ impl Gpt {
         let words = table.at(Home::Embedding, None, Part::Embedding);
         let behind = table.at(Home::Head, None, Part::Last);
         let output = behind.of(Part::Output);
-        let shared = attention::shared(config, tp, &rotary)?;
+        let attention = attention::builder(config, tp, &rotary)?;
         let halves: &[Option<usize>] =
             if config.block == Block::Shortcut { &[Some(0), Some(1)] } else { &[None] };
         let etp = position.grid.expert();
@@ -155,10 +155,18 @@ impl Gpt {
                     Item::Layer { layer, .. } => {
                         for &half in halves {
                             let scope = table.at(Home::Layer(layer), half, Part::Layer);
-                            layers.push(Arc::new(Layer::new(&scope, config, (layer, half), cut, &*shared)?));
+                            layers.push(Arc::new(Layer::new(
+                                &scope,
+                                config,
+                                (layer, half),
+                                cut,
+                                &*attention,
+                            )?));
                         }
                     }
-                    Item::Predictor(k) => predictors.push(Predictor::new(&table, config, k, cut, &*shared)?),
+                    Item::Predictor(k) => {
+                        predictors.push(Predictor::new(&table, config, k, cut, &*attention)?);
+                    }
                     Item::Embedding | Item::Noop { .. } | Item::Head => {}
                 }
             }

@@ -177,17 +177,19 @@ impl Layer {
 
     /// A dense MLP, or only its second run.
     fn run_dense(&self, pass: &mut Pass<'_>, part: &Dense, h: &Var) -> ms_core::Result<Var> {
-        match pass.save_policy.recompute_dense_networks && pass.g.records() {
-            true => self.run_recomputed(pass, *part, h, Dense::forward),
-            false => part.forward(pass, h),
+        if pass.save_policy.recompute_dense_networks && pass.g.records() {
+            self.run_recomputed(pass, *part, h, Dense::forward)
+        } else {
+            part.forward(pass, h)
         }
     }
 
     /// Experts, or their second run only.
     fn run_experts(&self, pass: &mut Pass<'_>, part: &Experts, h: &Var) -> ms_core::Result<Var> {
-        match pass.save_policy.recompute_expert_networks && pass.g.records() {
-            true => self.run_recomputed(pass, part.clone(), h, Experts::forward),
-            false => part.forward(pass, h),
+        if pass.save_policy.recompute_expert_networks && pass.g.records() {
+            self.run_recomputed(pass, part.clone(), h, Experts::forward)
+        } else {
+            part.forward(pass, h)
         }
     }
 

@@ -206,9 +206,10 @@ impl<'a> Pass<'a> {
     /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where all tokens come in as they do into dense layers.
     pub(crate) fn enter_experts(&mut self, x: &Var) -> ms_core::Result<Var> {
         let gathered = self.ctx.dispatcher == Dispatcher::AllGather;
-        match gathered && self.ctx.etp.size() == self.ctx.tp.size() {
-            true => self.enter(x),
-            false => self.ctx.enter_experts(self.g, x),
+        if gathered && self.ctx.etp.size() == self.ctx.tp.size() {
+            self.enter(x)
+        } else {
+            self.ctx.enter_experts(self.g, x)
         }
     }
 

@@ -1,6 +1,6 @@
 //! Multi-token prediction: modules after the decoder that predict tokens beyond the next one.
 
-use crate::attention::Shared;
+use crate::attention::AttentionBuilder;
 use crate::layer::{Layer, ShardCoords};
 use crate::params::{Linear, Table};
 use crate::pass::{OverlappedPass, Pass, run_recomputed};
@@ -53,10 +53,10 @@ impl Predictor {
         c: &ModelConfig,
         k: usize,
         cut: ShardCoords,
-        shared: &dyn Shared,
+        attention: &dyn AttentionBuilder,
     ) -> Result<Self> {
         let scope = table.at(Place::Mtp(k), None, Part::Prediction);
-        let layer = Layer::new(&scope, c, (c.layers + k, None), cut, shared)?;
+        let layer = Layer::new(&scope, c, (c.layers + k, None), cut, attention)?;
         Ok(Self {
             enorm: scope.linear(Role::Enorm),
             hnorm: scope.linear(Role::Hnorm),

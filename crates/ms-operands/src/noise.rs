@@ -24,10 +24,13 @@ impl Noise {
     pub fn factor(self, uniform: u32) -> f64 {
         const ALL: f64 = 4_294_967_296.0;
         match self {
-            Self::Dropout { rate } => match f64::from(uniform) < rate * ALL {
-                true => 0.0,
-                false => 1.0 / (1.0 - rate),
-            },
+            Self::Dropout { rate } => {
+                if f64::from(uniform) < rate * ALL {
+                    0.0
+                } else {
+                    1.0 / (1.0 - rate)
+                }
+            }
             Self::Jitter { eps } => 1.0 - eps + 2.0 * eps * (f64::from(uniform) / ALL),
         }
     }

@@ -7,8 +7,8 @@ mod rehearse;
 pub(crate) mod smart_swap;
 
 use crate::resolve::Resolved;
-use crate::resolve::chosen::Chosen;
 use crate::resolve::stages::{activations, first_of_stage};
+use crate::resolve::swap_choice::SwapChoice;
 use anyhow::{Result, anyhow};
 pub use layouts::Layouts;
 use memory_estimate::MemoryEstimate;
@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 pub fn plan(r: &Resolved) -> Result<Value> {
     let c = &r.config;
     let (grid, model) = (&r.topology.grid, &c.model);
-    let placement = Placement::new(model, &c.stages)?;
+    let placement = Placement::new(model, &c.pipeline.stages)?;
     let parameters = ms_spec::parameters(model);
     let stages: Vec<Vec<PlacedParam>> = (0..placement.stages()).map(|s| placement.params(model, s)).collect();
     let global = c.batch.running(c.batch.global, grid.size(Axis::Dp));
@@ -78,7 +78,7 @@ pub fn plan(r: &Resolved) -> Result<Value> {
         },
         "communication_bytes_per_iteration": communication(r, &placement, &stages, (&rehearsed, micro_batches))?,
         "largest_rank": largest(&ranks),
-        "smart_swap": r.smart_swap.as_ref().map(Chosen::to_json),
+        "smart_swap": r.smart_swap.as_ref().map(SwapChoice::to_json),
         "rehearsed_tensors": rehearsed.iter().flatten().map(Stage::tensors).sum::<u64>(),
         "rehearsed_as_if": rehearse::assumptions(r),
         "ranks": ranks,
@@ -97,7 +97,7 @@ pub(crate) fn pipeline(
     placement: &Placement,
     micro_batches: usize,
 ) -> Result<(Schedule, Report)> {
-    let (order, overlapped) = (r.config.order, r.config.overlap_passes);
+    let (order, overlapped) = (r.config.pipeline.order, r.config.pipeline.overlap_passes);
     let schedule = order
         .schedule(&placement.order(), micro_batches, overlapped)
         .map_err(|e| Usage(format!("--global-batch-size: {e}")))?;
@@ -114,9 +114,9 @@ fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let grid = &r.topology.grid;
     // What no gradient changes, such as the biases of routers, is no parameter there, and in no buffer.
     let held: Vec<PlacedParam> = held.iter().filter(|held| held.spec.trained()).cloned().collect();
-    let placement = Placement::new(&r.config.model, &r.config.stages)?;
+    let placement = Placement::new(&r.config.model, &r.config.pipeline.stages)?;
     let shared = ms_trainer::shared_by_stages(&r.config.model, &placement);
-    let mut bucketing = r.config.bucketing();
+    let mut bucketing = r.config.data_parallel.buckets;
     if grid.optimizer() == OptimizerSharding::Replicated {
         // Megatron then pads nothing; buffers here are padded all the same, for aligned loads.
         bucketing.multiple = Bucketing::WHOLE_MULTIPLE;
@@ -182,7 +182,7 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
     let of_chunk = |k: usize| activations.of_items(&r.config.model, &chunks[k], (k, chunks.len()));
     let chunks: Vec<PassBytes> = (0..chunks.len()).map(of_chunk).collect();
     let ends = |chunk: usize| placement.stage(stage)[chunk].contains(&Item::Head);
-    let beyond = match r.config.recompute_timing {
+    let beyond = match r.config.memory.recompute_timing {
         RecomputeTiming::InBubble => schedule.recomputed_in_bubble(stage, ends),
         RecomputeTiming::WithGradient | RecomputeTiming::InAdvance => BTreeSet::new(),
     };

@@ -77,9 +77,10 @@ impl Activations {
             .collect();
         let others = items.iter().filter(|i| !is_layer(i)).map(|item| match *item {
             Item::Predictor(k) => {
-                let layer = match self.save_policy.recompute_predictor_layers {
-                    true => carried,
-                    false => self.predictor(c, k).kept,
+                let layer = if self.save_policy.recompute_predictor_layers {
+                    carried
+                } else {
+                    self.predictor(c, k).kept
                 };
                 self.module(c) + layer
             }
@@ -140,9 +141,10 @@ impl Activations {
 
     /// What the layer of prediction module `k` saves: everything while it is recomputed as a whole.
     fn predictor(&self, c: &ModelConfig, k: usize) -> Layer {
-        let save_policy = match self.save_policy.recompute_predictor_layers {
-            true => LayerSavePolicy::default(),
-            false => self.save_policy.of_predictor(),
+        let save_policy = if self.save_policy.recompute_predictor_layers {
+            LayerSavePolicy::default()
+        } else {
+            self.save_policy.of_predictor()
         };
         self.layer(c, c.layers + k, save_policy)
     }
@@ -157,10 +159,10 @@ impl Activations {
         let (kind, norms) = (c.layer(number), c.block.norms_inputs());
         let parts = match (kind.mixer, norms) {
             (Mixer::None, true) => Swapped::NETWORK_NORM,
-            (Mixer::None, false) => Swapped::NETWORK.and(Swapped::FC1),
+            (Mixer::None, false) => Swapped::NETWORK.union(Swapped::FC1),
             (mixer, _) if mixer.norm().is_none() => Swapped::MIXER,
             (_, true) => Swapped::INPUT_NORM,
-            (_, false) => Swapped::MIXER.and(Swapped::QKV),
+            (_, false) => Swapped::MIXER.union(Swapped::QKV),
         };
         self.save_policy.swapped.has(parts)
     }
@@ -186,7 +188,7 @@ impl Activations {
             let of = |parts, bytes: usize| if has(parts) { bytes } else { 0 };
             sum.add(taken.norm, of(Swapped::NETWORK_NORM, taken.norm));
             let again = save_policy.recompute_dense_networks;
-            let input = if again { Swapped::NETWORK } else { Swapped::NETWORK.and(Swapped::FC1) };
+            let input = if again { Swapped::NETWORK } else { Swapped::NETWORK.union(Swapped::FC1) };
             sum.add(taken.own, of(input, taken.own));
             sum.kept += norms;
             if !again {
@@ -244,12 +246,12 @@ impl Activations {
         };
         let projected = attention.is_some_and(|kind| kind.keeps_input(save_policy));
         let of = |parts, bytes: usize| if swapped.has(parts) { bytes } else { 0 };
-        let by = if projected { Swapped::MIXER.and(Swapped::QKV) } else { Swapped::MIXER };
+        let by = if projected { Swapped::MIXER.union(Swapped::QKV) } else { Swapped::MIXER };
         sum.add(input.norm, of(Swapped::INPUT_NORM, input.norm));
         sum.add(input.own, of(by, input.own));
         sum.add(input.copy, of(Swapped::MIXER, input.copy));
         let outputs = attention.map_or(0, |kind| kind.leaving(save_policy, &mixed));
-        let parts = Swapped::MIXER.and(Swapped::CORE).and(Swapped::PROJ);
+        let parts = Swapped::MIXER.union(Swapped::CORE).union(Swapped::PROJ);
         let leaving = match (swapped.has(parts), outputs) {
             (true, 0) => mixed.leaving(swapped),
             (true, _) => MixerBytes { after: 0, ..mixed }.leaving(swapped) + outputs,
@@ -280,7 +282,7 @@ impl Activations {
             } else {
                 !save_policy.recomputes_network(feed)
             };
-            let by = if dense { Swapped::NETWORK.and(Swapped::FC1) } else { Swapped::NETWORK };
+            let by = if dense { Swapped::NETWORK.union(Swapped::FC1) } else { Swapped::NETWORK };
             sum.add(input.own, of(by, input.own));
             if dense && moe.is_none() {
                 let inner = self.dense(c, c.ffn, save_policy);
@@ -305,15 +307,15 @@ impl Activations {
         };
         let mut own = Swapped::NETWORK;
         if moe.shared.is_some() {
-            own = own.and(Swapped::SHARED_EXPERTS).and(Swapped::FC1);
+            own = own.union(Swapped::SHARED_EXPERTS).union(Swapped::FC1);
         }
         if shortcut && !save_policy.recompute_dense_networks {
-            own = own.and(Swapped::FC1);
+            own = own.union(Swapped::FC1);
         }
         if judged && input.copy == 0 {
-            own = own.and(Swapped::ROUTER);
+            own = own.union(Swapped::ROUTER);
         }
-        let gathered = if judged { Swapped::NETWORK.and(Swapped::ROUTER) } else { Swapped::NETWORK };
+        let gathered = if judged { Swapped::NETWORK.union(Swapped::ROUTER) } else { Swapped::NETWORK };
         sum.add(input.norm, of(Swapped::NETWORK_NORM, input.norm));
         sum.add(input.own, of(own, input.own));
         sum.add(input.copy, of(gathered, input.copy));

@@ -129,8 +129,9 @@ pub(crate) fn needs(is: bool, what: &str) -> Result<()> {
 
 /// Checks that one number divides another.
 pub(crate) fn divides(args: ArgNames, what: &str, n: usize, by: &str, d: usize) -> Result<()> {
-    match n.is_multiple_of(d) {
-        true => Ok(()),
-        false => Err(Error::of(args, format!("{n} {what} are not divisible by {d} {by}"))),
+    if n.is_multiple_of(d) {
+        Ok(())
+    } else {
+        Err(Error::of(args, format!("{n} {what} are not divisible by {d} {by}")))
     }
 }

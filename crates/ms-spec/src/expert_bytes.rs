@@ -64,12 +64,11 @@ impl ExpertExchange {
                 sent.tp_ep = gathered(ep * etp, 4 * own * row + numbers(own));
             }
             Dispatcher::AllGather => {
-                match etp == tp {
-                    true => sent.tp += 2 * sum,
-                    false => {
-                        sent.tp += own_share;
-                        sent.etp = 4 * gathered(etp, own * row);
-                    }
+                if etp == tp {
+                    sent.tp += 2 * sum;
+                } else {
+                    sent.tp += own_share;
+                    sent.etp = 4 * gathered(etp, own * row);
                 }
                 // Rows in, and their sums back.
                 sent.ep = gathered(ep, 4 * all * row + numbers(all));

@@ -340,9 +340,10 @@ fn put<T>(place: Option<&mut T>, value: Option<T>) {
 /// A number that classes may want as an integer: written as one if it is, but for the rounding of products.
 fn whole(value: f64) -> Value {
     let whole = value.round();
-    match (value - whole).abs() <= 1e-9 * whole.abs() && whole.abs() < 1e15 {
-        true => json!(whole as i64),
-        false => json!(value),
+    if (value - whole).abs() <= 1e-9 * whole.abs() && whole.abs() < 1e15 {
+        json!(whole as i64)
+    } else {
+        json!(value)
     }
 }
 

@@ -185,8 +185,5 @@ fn above_zero(field: &str) -> bool {
 }
 
 fn list_of(field: &str) -> &'static str {
-    match above_zero(field) {
-        true => "a list of numbers above 0",
-        false => "a list of numbers",
-    }
+    if above_zero(field) { "a list of numbers above 0" } else { "a list of numbers" }
 }

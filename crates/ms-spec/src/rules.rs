@@ -93,14 +93,13 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     // Where key/value heads do not divide, ranks hand each other keys and values; each projects as much of them.
     let kinds = [(c.heads, c.groups)].into_iter().chain(c.windowed.iter().map(|w| (w.heads, w.groups)));
     for (heads, groups) in kinds.filter(|(_, groups)| !groups.is_multiple_of(tp)) {
-        let (what, size) = match c.scores.output_gate {
-            true => {
-                ("rows of the projection of keys (upstream wants whole key/value heads)", groups * c.head_dim)
-            }
-            false => (
+        let (what, size) = if c.scores.output_gate {
+            ("rows of the projection of keys (upstream wants whole key/value heads)", groups * c.head_dim)
+        } else {
+            (
                 "rows of queries, keys and values (upstream wants whole key/value heads)",
                 (heads + 2 * groups) * c.head_dim,
-            ),
+            )
         };
         if !size.is_multiple_of(tp) {
             return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });
@@ -137,9 +136,10 @@ pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<(
         };
     };
     check(config, Axis::Ep, ep, 1, false)?;
-    match etp == 0 || !moe.ffn.is_multiple_of(etp) {
-        true => Err(Error::Cut { what: "expert ffn size", size: moe.ffn, axis: Axis::Tp, ranks: etp }),
-        false => Ok(()),
+    if etp == 0 || !moe.ffn.is_multiple_of(etp) {
+        Err(Error::Cut { what: "expert ffn size", size: moe.ffn, axis: Axis::Tp, ranks: etp })
+    } else {
+        Ok(())
     }
 }
 

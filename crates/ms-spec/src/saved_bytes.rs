@@ -129,7 +129,7 @@ impl ExpertLayerBytes {
         let of = |parts, bytes: usize| if has(parts) { bytes } else { 0 };
         self.sent
             + of(Swapped::ROUTER, self.router)
-            + of(Swapped::EXPERTS.and(Swapped::FC1), self.into)
+            + of(Swapped::EXPERTS.union(Swapped::FC1), self.into)
             + self.routed.leaving(has(Swapped::EXPERTS), swapped)
             + self.shared.leaving(has(Swapped::SHARED_EXPERTS), swapped)
             + of(Swapped::SHARED_EXPERTS, self.gate)

@@ -36,7 +36,7 @@ impl Swapped {
     /// The norm after the MLP, in layers that have one.
     pub const POST_NETWORK_NORM: Self = Self(1 << 13);
     /// Attention and the norm before it: what `--swap-attention` swaps by default.
-    pub const ATTENTION: Self = Self::INPUT_NORM.and(Self::MIXER);
+    pub const ATTENTION: Self = Self::INPUT_NORM.union(Self::MIXER);
 
     /// The parts, by the names of upstream's modules.
     ///
@@ -64,7 +64,7 @@ impl Swapped {
 
     /// These and `others`.
     #[must_use]
-    pub const fn and(self, others: Self) -> Self {
+    pub const fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
@@ -87,7 +87,7 @@ impl Swapped {
     /// whole, so `pre_mlp_layernorm` names `mlp`, too.
     pub fn named_in(text: &str) -> Self {
         let named = Self::NAMES.iter().filter(|(name, _)| text.contains(name));
-        named.fold(Self::NONE, |all, (_, part)| all.and(*part))
+        named.fold(Self::NONE, |all, (_, part)| all.union(*part))
     }
 }
 
@@ -109,8 +109,8 @@ mod tests {
         );
         // Layers of today have no part of the other two names.
         assert_eq!(Swapped::named_in("input_norm,self_attention,post_attention_norm"), Swapped::MIXER);
-        assert_eq!(Swapped::named_in("pre_mlp_layernorm"), Swapped::NETWORK_NORM.and(Swapped::NETWORK));
-        assert_eq!(Swapped::named_in("shared_experts"), Swapped::SHARED_EXPERTS.and(Swapped::EXPERTS));
+        assert_eq!(Swapped::named_in("pre_mlp_layernorm"), Swapped::NETWORK_NORM.union(Swapped::NETWORK));
+        assert_eq!(Swapped::named_in("shared_experts"), Swapped::SHARED_EXPERTS.union(Swapped::EXPERTS));
         assert_eq!(Swapped::named_in("attention"), Swapped::NONE);
         assert_eq!(format!("{:?}", Swapped::ATTENTION), r#"{"input_layernorm", "self_attention"}"#);
     }

@@ -17,9 +17,10 @@ pub(crate) const MOST_PARTS: usize = 1 << 14;
 const MOST_ELEMENTS: usize = 1 << 42;
 
 fn within(args: ArgNames, name: &str, size: usize, most: usize) -> Result<()> {
-    match (1..=most).contains(&size) {
-        true => Ok(()),
-        false => Err(Error::of(args, format!("{name}: expected 1 to {most}, got {size}"))),
+    if (1..=most).contains(&size) {
+        Ok(())
+    } else {
+        Err(Error::of(args, format!("{name}: expected 1 to {most}, got {size}")))
     }
 }
 

@@ -24,9 +24,10 @@ pub fn title(text: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let word = rest.find(|c| !is_cased(c)).unwrap_or(rest.len());
         let taken = word.max(first.len_utf8());
-        match is_cased(first) {
-            true => out.push_str(&capitalize(&rest[..taken])),
-            false => out.push_str(&titled(first)),
+        if is_cased(first) {
+            out.push_str(&capitalize(&rest[..taken]));
+        } else {
+            out.push_str(&titled(first));
         }
         rest = &rest[taken..];
     }

@@ -374,9 +374,10 @@ impl Tokenizer {
 
     /// The text with the mark that the slow class puts before it and engines do not.
     fn marked<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match self.marks_all && text.starts_with([' ', MARK]) {
-            true => Cow::Owned(format!("{MARK}{text}")),
-            false => Cow::Borrowed(text),
+        if self.marks_all && text.starts_with([' ', MARK]) {
+            Cow::Owned(format!("{MARK}{text}"))
+        } else {
+            Cow::Borrowed(text)
         }
     }
 

@@ -178,7 +178,7 @@ pub(crate) fn in_megatrons_words(
             "lr": rates.decoupled_lr.filter(|_| decoupled.is_some()).unwrap_or(rates.lr),
             "max_lr": max_lr, "min_lr": min_lr, "step": step, "weight_decay": rates.weight_decay * multiplier
         });
-        match config.update {
+        match config.optimizer.update {
             UpdateRule::AdamW(adam) => {
                 group["bias_correction"] = json!(true);
                 group["betas"] = json!([adam.beta1, adam.beta2]);
@@ -196,7 +196,7 @@ pub(crate) fn in_megatrons_words(
     let mut groups = vec![group(1.0, None), group(0.0, None)];
     groups.extend(s.decoupled.map(|d| group(1.0, Some(d))));
     let mut optimizer = json!({"optimizer": {"param_groups": groups}});
-    match config.loss_scale {
+    match config.optimizer.loss_scale {
         LossScale::None => {}
         LossScale::Constant(_) => optimizer["grad_scaler"] = json!({}),
         LossScale::Dynamic { .. } => optimizer["grad_scaler"] = json!(scaler),
@@ -268,19 +268,21 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
                 dir.display()
             );
         }
-        match config.checkpoint.upcycling {
-            true => engine.adopt_weights()?,
-            false => read_masters(&source, engine, false)?,
+        if config.checkpoint.upcycling {
+            engine.adopt_weights()?;
+        } else {
+            read_masters(&source, engine, false)?;
         }
         return Ok(Some(state));
     }
     if !(whole || no_load_optim) {
         return Err(without_optimizer(dir, &source));
     }
-    let stored: Stored = match ours {
-        true => serde_json::from_value(source.state().clone())
-            .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?,
-        false => from_megatron(&source, config)?,
+    let stored: Stored = if ours {
+        serde_json::from_value(source.state().clone())
+            .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?
+    } else {
+        from_megatron(&source, config)?
     };
     if config.checkpoint.upcycling {
         // As upstream: data goes on where the dense model's run came to, its iterations and schedule begin anew.
@@ -309,10 +311,10 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
         state.schedule = choose_schedule(config, dir, stored.schedule)?;
     }
-    let kept = source.has_states(config.update.state_names());
+    let kept = source.has_states(config.optimizer.update.state_names());
     if no_load_optim || !kept {
         if !no_load_optim && engine.ctx.rank == 0 {
-            let names = config.update.state_names().join(", ");
+            let names = config.optimizer.update.state_names().join(", ");
             tracing::warn!(
                 "{}: there is no {names} of the parameters, as --optimizer keeps it: the optimizer starts with a new state",
                 dir.display()
@@ -320,9 +322,9 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         }
         read_masters(&source, engine, !no_load_optim)?;
     } else {
-        read_optimizer(&source, engine, config.update, stored.optimizer_step)?;
+        read_optimizer(&source, engine, config.optimizer.update, stored.optimizer_step)?;
         // The scale is part of the optimizer's state.
-        match (stored.loss_scale, config.loss_scale) {
+        match (stored.loss_scale, config.optimizer.loss_scale) {
             (Some(scaler), LossScale::Dynamic { .. }) => engine.set_scaler(scaler),
             (None, LossScale::Dynamic { initial, .. }) if engine.ctx.rank == 0 => tracing::warn!(
                 "{}: there is no loss scale: it begins at --initial-loss-scale {initial}",

@@ -121,21 +121,22 @@ impl Engine {
     pub(crate) fn blank(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
         let config = Arc::new(config.clone());
         ctx.linears = config.tp_overlap;
-        ctx.overlap_experts |= config.overlap_passes;
-        let placement = Placement::new(&config.model, &config.stages)?;
+        ctx.overlap_experts |= config.pipeline.overlap_passes;
+        let placement = Placement::new(&config.model, &config.pipeline.stages)?;
         let position =
             RankPosition { grid: &ctx.grid, rank: ctx.rank, placement: &placement, context: ctx.context };
-        let form = config.optimizer_form;
-        let save_policy = config.save_policy;
+        let form = config.optimizer.form;
+        let save_policy = config.memory.save_policy;
         let swaps = save_policy.sends() || form.swapped.is_some();
-        let host = match device.arena().is_meta() {
-            true => swaps.then(Host::meta),
-            false => swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?,
+        let host = if device.arena().is_meta() {
+            swaps.then(Host::meta)
+        } else {
+            swaps.then(|| Host::in_folder(&config.memory.swap_folder)).transpose()?
         };
         let model = Gpt::part(&config.model, &device, position, config.longest_row)?
-            .with_recompute(config.recompute)
-            .with_save_policy(config.save_policy, host.clone());
-        let dp = data_parallel(&model, &ctx, &placement, config.bucketing())?;
+            .with_recompute(config.memory.recompute)
+            .with_save_policy(config.memory.save_policy, host.clone());
+        let dp = data_parallel(&model, &ctx, &placement, config.data_parallel.buckets)?;
         let mut store =
             ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
         store.set_updated_by(model.specs().iter().map(|s| s.updated_by));
@@ -146,14 +147,16 @@ impl Engine {
         let grads = GradBuckets::zeros(device.arena(), config.gradient_dtype(), &dp);
         let counts: Vec<bool> = model.placed_params().iter().map(|p| counts(p, &ctx)).collect();
         let of = (model.specs(), &counts[..]);
-        let optimizer = Optimizer::new(&device, &dp, of, &store, config.update, (form, host.as_ref()))?;
+        let optimizer =
+            Optimizer::new(&device, &dp, of, &store, config.optimizer.update, (form, host.as_ref()))?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
-        let load = match config.routing.watch_margins {
-            true => Arc::new(RouterLoad::watching_margins()),
-            false => Arc::default(),
+        let load = if config.routing.watch_margins {
+            Arc::new(RouterLoad::watching_margins())
+        } else {
+            Arc::default()
         };
         let indexer_losses = Arc::<IndexerLosses>::default();
-        let overlap = config.overlap_grad_reduce.then(|| SharedGradients::passes(&model));
+        let overlap = config.data_parallel.overlap_grad_reduce.then(|| SharedGradients::passes(&model));
         Ok(Self {
             pipeline: Pipeline::new(config.clone(), &placement, load.clone(), indexer_losses.clone()),
             device,
@@ -166,12 +169,14 @@ impl Engine {
             grads,
             overlap,
             counts,
-            scaler: config.loss_scale.start(),
+            scaler: config.optimizer.loss_scale.start(),
             loss_spikes: config
-                .check_for_spiky_loss
+                .checks
+                .spiky_loss
                 .then(|| SpikeDetector::new("the loss of a micro-batch", "--check-for-spiky-loss")),
             grad_spikes: config
-                .check_for_large_grads
+                .checks
+                .large_grads
                 .then(|| SpikeDetector::new("the norm of a bucket's gradients", "--check-for-large-grads")),
             load,
             indexer_losses,
@@ -224,9 +229,9 @@ impl Engine {
             // As upstream: with the gradients, whatever becomes of these.
             self.move_expert_biases(experts)?;
         }
-        if self.config.loss_scale.acts() {
+        if self.config.optimizer.loss_scale.acts() {
             report.skipped = self.overflow(&parts)?;
-            self.scaler.update(self.config.loss_scale, report.skipped);
+            self.scaler.update(self.config.optimizer.loss_scale, report.skipped);
             report.loss_scale = self.scaler.scale;
             if report.skipped {
                 if report.experts.is_some() {
@@ -237,12 +242,12 @@ impl Engine {
         }
         report.grad_norm = self.grad_norm(&parts)?;
         let grad_norm = report.grad_norm;
-        if self.config.check_for_nan && !grad_norm.is_finite() {
+        if self.config.checks.nan && !grad_norm.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
-        report.zeros = self.config.log_num_zeros.then(|| self.zeros(&parts)).transpose()?;
-        let clip = if self.config.clip_grad > 0.0 {
-            (self.config.clip_grad / (grad_norm + 1e-6)).min(1.0)
+        report.zeros = self.config.logging.num_zeros.then(|| self.zeros(&parts)).transpose()?;
+        let clip = if self.config.optimizer.clip_grad > 0.0 {
+            (self.config.optimizer.clip_grad / (grad_norm + 1e-6)).min(1.0)
         } else {
             1.0
         };
@@ -256,7 +261,7 @@ impl Engine {
         let order = self.dp.forward_order();
         let (mut gathering, mut waiting) = (self.dp.weight_gather(), Vec::with_capacity(order.len()));
         let updated = |bucket, part| {
-            if self.config.overlap_gather_with_step {
+            if self.config.data_parallel.overlap_gather_with_step {
                 return Ok(gathering.begin(bucket, part)?);
             }
             waiting.push((bucket, part));
@@ -267,7 +272,7 @@ impl Engine {
             gathering.begin(bucket, part)?;
         }
         gathering.announce(&mut self.store)?;
-        if !self.config.overlap_param_gather {
+        if !self.config.data_parallel.overlap_param_gather {
             self.store.settle()?;
         }
         Ok(())
@@ -317,19 +322,20 @@ impl Engine {
             usual.look(sums.ready()?.as_slice()?, iteration, || self.ctx.describe())?;
         }
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
-        let mut loss = losses.main.value(self.config.log_token_mean);
+        let mut loss = losses.main.value(self.config.loss.log_token_mean);
         let mut of_predictions: Vec<f64> = losses.ahead.iter().map(|l| l.value(false)).collect();
         if self.config.model.mtp_hidden_first {
             let each = self.pipeline.scale_of_predictions();
-            loss += losses.ahead.iter().map(|l| each * l.value(self.config.log_token_mean)).sum::<f64>();
+            loss += losses.ahead.iter().map(|l| each * l.value(self.config.loss.log_token_mean)).sum::<f64>();
             of_predictions.clear();
         }
-        if self.config.check_for_nan && !loss.is_finite() {
+        if self.config.checks.nan && !loss.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the loss", loss));
         }
-        let factor = match self.config.per_token_loss {
-            true => 1.0 / losses.main.tokens.max(1.0),
-            false => 1.0 / self.ctx.dp.size() as f64,
+        let factor = if self.config.loss.per_token {
+            1.0 / losses.main.tokens.max(1.0)
+        } else {
+            1.0 / self.ctx.dp.size() as f64
         } / self.scaler.scale;
         let mut parts = reduction.finish(&self.device, factor)?;
         if let Some(usual) = &mut self.grad_spikes {
@@ -492,7 +498,7 @@ impl Engine {
     pub fn evaluate(&self, micro_batches: impl Iterator<Item = Result<MicroBatch>>) -> Result<f64> {
         let losses =
             self.pipeline.evaluate(&self.model, &self.store, &self.ctx, &self.device, micro_batches)?;
-        Ok(losses.over_ranks(&self.device, &self.ctx)?.main.value(self.config.log_token_mean))
+        Ok(losses.over_ranks(&self.device, &self.ctx)?.main.value(self.config.loss.log_token_mean))
     }
 
     /// Element type of the weights.
@@ -518,10 +524,8 @@ pub struct OwnedPart {
 /// cut it, of instances of the optimizer the first, and inside one each rank's own share.
 fn counts(param: &ms_spec::PlacedParam, ctx: &ParallelCtx) -> bool {
     let spec = &param.spec;
-    let (group, state) = match spec.of_experts() {
-        true => (&ctx.etp, &ctx.expert_replicas),
-        false => (&ctx.tp, &ctx.replicas),
-    };
+    let (group, state) =
+        if spec.of_experts() { (&ctx.etp, &ctx.expert_replicas) } else { (&ctx.tp, &ctx.replicas) };
     !param.copy && state.inter.rank() == 0 && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
 }
 

@@ -38,7 +38,8 @@ mod upcycling;
 mod usage;
 
 pub use config::{
-    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, NonPersistent,
+    Adam, BatchSizes, CapacityShares, Checkpointing, Checks, DataParallelConfig, Dropout, Evaluation, Exit,
+    LoggingConfig, LossConfig, MegatronFiles, MemoryConfig, NonPersistent, OptimizerConfig, PipelineConfig,
     PipelineOrder, RecomputeTiming, Routing, TrainConfig, UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedPart, StepReport};

@@ -270,9 +270,10 @@ impl Optimizer {
         mut read: impl FnMut(Vec<StateSlot<'_>>) -> Result<()>,
     ) -> Result<()> {
         let buckets = 0..self.shard.buckets.len();
-        let mut new: Option<Vec<_>> = match self.state[which].goes_by_parts() {
-            true => None,
-            false => buckets.map(|bucket| self.new_weights(device, which, bucket)).collect(),
+        let mut new: Option<Vec<_>> = if self.state[which].goes_by_parts() {
+            None
+        } else {
+            buckets.map(|bucket| self.new_weights(device, which, bucket)).collect()
         };
         let state = &mut self.state[which];
         // Weights that are the numbers themselves are read to their place, too.

@@ -8,13 +8,13 @@ mod compare;
 
 use crate::rehearsal::{RankSetup, Rehearsal, rehearse};
 use crate::{
-    CapacityShares, Engine, OptimizerForm, OwnedPart, Rates, RecomputeTiming, StepReport, TrainConfig,
+    CapacityShares, DataParallelConfig, Engine, MemoryConfig, OwnedPart, PipelineConfig, Rates, StepReport,
+    TrainConfig,
 };
 use ms_core::{Axis, Device, Grid, GridRules, GridSizes, Region, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ParallelOptions, threads};
-use ms_nn::{Recompute, SavePolicy};
-use ms_spec::{ModelConfig, ParamSpec, Stages};
+use ms_spec::{ModelConfig, ParamSpec};
 use std::collections::BTreeMap;
 
 pub use compare::{Bounds, compare, worst};
@@ -161,20 +161,17 @@ impl Trial {
     pub fn alone(&self) -> Self {
         let grid = Grid::new(1, &GridSizes::default(), GridRules::V2).expect("one rank is a grid");
         let mut config = TrainConfig {
-            stages: Stages::default(),
-            order: crate::PipelineOrder::default(),
-            overlap_passes: false,
-            waits_at_borders: false,
-            defer_embedding_wgrad: None,
-            recompute: Recompute::None,
-            save_policy: SavePolicy::default(),
-            recompute_timing: RecomputeTiming::default(),
-            overlap_grad_reduce: false,
-            overlap_param_gather: false,
-            overlap_gather_with_step: false,
-            optimizer_form: OptimizerForm { swapped: None, ..self.config.optimizer_form },
+            pipeline: PipelineConfig::default(),
+            memory: MemoryConfig::default(),
+            data_parallel: DataParallelConfig {
+                overlap_grad_reduce: false,
+                overlap_param_gather: false,
+                overlap_gather_with_step: false,
+                ..self.config.data_parallel
+            },
             ..self.config.clone()
         };
+        config.optimizer.form.swapped = None;
         config.routing.capacity_shares = Some(self.capacity_shares());
         Self { config, grid, parallel: ParallelOptions::default(), rates: self.rates }
     }

@@ -11,7 +11,7 @@ mod messages;
 mod overlapped;
 mod span;
 
-use crate::config::{RecomputeTiming, Routing, TrainConfig};
+use crate::config::{Dropout, PipelineConfig, RecomputeTiming, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::repeat::Repeats;
 use crate::shifted_batch::shifted_batches;
@@ -148,7 +148,7 @@ fn sends_more_than_stream(c: &ModelConfig) -> bool {
 impl Pipeline {
     /// What the loss of each prediction module is multiplied by.
     pub(crate) fn scale_of_predictions(&self) -> f64 {
-        self.config.mtp_loss_scale / self.config.model.mtp.max(1) as f64
+        self.config.loss.mtp_scale / self.config.model.mtp.max(1) as f64
     }
 
     pub(crate) fn new(
@@ -175,15 +175,15 @@ impl Pipeline {
     ) -> Result<Work> {
         let stage = ctx.pp.rank();
         let refused = |e: &dyn Display| Error::config("--global-batch-size", e.to_string(), micro_batches);
-        let TrainConfig { order, overlap_passes, .. } = *self.config;
+        let PipelineConfig { order, overlap_passes, waits_at_borders, .. } = self.config.pipeline;
         let mut schedule =
             order.schedule(&self.chain, micro_batches, overlap_passes).map_err(|e| refused(&e))?;
-        let dropped = match self.config.recompute_timing {
+        let dropped = match self.config.memory.recompute_timing {
             RecomputeTiming::InBubble => schedule.recomputed_in_bubble(stage, |chunk| model.ends(chunk).1),
             RecomputeTiming::WithGradient | RecomputeTiming::InAdvance => BTreeSet::new(),
         };
-        let waits = self.config.waits_at_borders;
-        let rendezvous = waits.then(|| schedule.rendezvous(stage)).transpose().map_err(|e| refused(&e))?;
+        let rendezvous =
+            waits_at_borders.then(|| schedule.rendezvous(stage)).transpose().map_err(|e| refused(&e))?;
         let rendezvous = rendezvous.unwrap_or_default();
         let (mut actions, overlapped) =
             (schedule.stages.swap_remove(stage), schedule.overlapped.swap_remove(stage));
@@ -198,9 +198,10 @@ impl Pipeline {
         actions.extend(of_loss.collect::<Vec<_>>());
         // Overlapped passes that save only their input may all differ.
         let alike = rendezvous.is_empty() && (overlapped.is_empty() || dropped.is_empty());
-        let repeats = match device.arena().is_meta() && alike {
-            true => Repeats::of(&actions, &overlapped, &dropped),
-            false => Repeats::default(),
+        let repeats = if device.arena().is_meta() && alike {
+            Repeats::of(&actions, &overlapped, &dropped)
+        } else {
+            Repeats::default()
         };
         Ok(Work { actions, overlapped, rendezvous, dropped, repeats })
     }
@@ -249,8 +250,8 @@ impl Pipeline {
 
     /// The weights whose gradient for a micro-batch is deferred until after everything else, if there are any in its chunk.
     fn defers_embedding_wgrad(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
-        let counts =
-            self.config.defer_embedding_wgrad.is_some_and(|most| micro < most) && model.ends(chunk).1;
+        let counts = self.config.pipeline.defer_embedding_wgrad.is_some_and(|most| micro < most)
+            && model.ends(chunk).1;
         model.output_weight().filter(|_| counts)
     }
 
@@ -331,7 +332,7 @@ impl Iteration<'_> {
         let mut batch = own.batch(arena, mb)?;
         let weights = self.loss_weights(&mb.loss_mask, &own, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
-            let of_loss = match (config.per_token_loss, config.routing.balance_by_tokens) {
+            let of_loss = match (config.loss.per_token, config.routing.balance_by_tokens) {
                 (true, true) => mb.tokens.len() as f64,
                 // Gradients of such a loss are summed over replicas, not their mean.
                 (true, false) => 1.0 / (micro_batches * self.ctx.dp.size()) as f64,
@@ -371,12 +372,12 @@ impl Iteration<'_> {
             batch.fixed_by_expert = config.routing.fixed_by_expert;
             batch.load = Some(self.this.load.clone());
         }
-        if let Some(indexer) = config.indexer.filter(|_| self.iteration.is_some()) {
+        if let Some(indexer) = config.loss.indexer.filter(|_| self.iteration.is_some()) {
             let passes = (mb.tokens.len(), micro_batches);
-            let of_loss = (config.per_token_loss, self.scale);
+            let of_loss = (config.loss.per_token, self.scale);
             batch.indexer_loss = Some(indexer.of(passes, of_loss, &self.this.indexer_losses));
         }
-        let TrainConfig { hidden_dropout, attention_dropout, .. } = *config;
+        let Dropout { hidden: hidden_dropout, attention: attention_dropout } = config.dropout;
         let router_jitter = config.routing.jitter;
         let drawn = [hidden_dropout, attention_dropout, router_jitter].iter().any(|&x| x > 0.0);
         if let Some(iteration) = self.iteration.filter(|_| drawn) {
@@ -412,9 +413,10 @@ impl Iteration<'_> {
         scale: f64,
     ) -> Result<Tensor> {
         let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
-        let of = match self.this.config.per_token_loss {
-            true => 1.0,
-            false => 1.0 / (counted.max(1.0) * micro_batches as f64),
+        let of = if self.this.config.loss.per_token {
+            1.0
+        } else {
+            1.0 / (counted.max(1.0) * micro_batches as f64)
         };
         let weights: Vec<f64> = share.take(mask).iter().map(|&m| f64::from(m) * of * scale).collect();
         let wide = self.store.dtype().wide();
@@ -532,7 +534,7 @@ impl Iteration<'_> {
             SavedPass::Pass(pass) => *pass,
             SavedPass::Input(input) => self.recorded(of, *input, chunk, None)?,
         };
-        if self.this.config.recompute_timing != RecomputeTiming::WithGradient
+        if self.this.config.memory.recompute_timing != RecomputeTiming::WithGradient
             && matches!(output, Output::Activations(_))
         {
             // While the gradient is in transit.

@@ -61,8 +61,8 @@ fn micro_batch(rows: usize, length: usize) -> MicroBatch {
 /// stage keeps.
 fn rounds(config: &TrainConfig, place: &RankSetup<'_>, micro_batches: usize) -> (usize, usize) {
     let (stages, stage) = (place.grid.size(Axis::Pp), place.grid.coord(place.rank, Axis::Pp));
-    let chunks = config.stages.interleaved() || config.stages.dual_pipe;
-    let (round, full) = match config.order {
+    let chunks = config.pipeline.stages.interleaved() || config.pipeline.stages.dual_pipe;
+    let (round, full) = match config.pipeline.order {
         // A stage holds as many passes as there are stages after it, and one more.
         PipelineOrder::Plain { .. } if !chunks => (1, stages - stage + 1),
         PipelineOrder::Plain { group, forwards_first } => {
@@ -80,8 +80,10 @@ fn rounds(config: &TrainConfig, place: &RankSetup<'_>, micro_batches: usize) -> 
         PipelineOrder::Random(_) => (micro_batches, micro_batches),
     };
     // What is deferred of the output layer gathers with micro-batches.
-    let gathered =
-        config.defer_embedding_wgrad.map_or(0, |most| most.min(micro_batches).next_multiple_of(round.max(1)));
+    let gathered = config
+        .pipeline
+        .defer_embedding_wgrad
+        .map_or(0, |most| most.min(micro_batches).next_multiple_of(round.max(1)));
     (round.min(micro_batches), (full + gathered).min(micro_batches))
 }
 

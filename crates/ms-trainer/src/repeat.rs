@@ -112,9 +112,10 @@ impl Repeats {
     /// Counts `action` if another one stands for it.
     pub(crate) fn counted(&mut self, action: Action, device: &Device, host: Option<&Host>) -> bool {
         let Some(&model) = self.like.get(&action.place().0) else { return false };
-        let cost = match self.with_pairs {
-            true => self.alone[&of_micro(action, 0)].clone(),
-            false => self.costs[&of_micro(action, model)].clone(),
+        let cost = if self.with_pairs {
+            self.alone[&of_micro(action, 0)].clone()
+        } else {
+            self.costs[&of_micro(action, model)].clone()
         };
         self.count(&cost, device, host);
         true

@@ -160,7 +160,7 @@ pub fn run(
     this.saved = Some(this.state.iteration);
     if reports {
         this.open_reports()?;
-        let checkpoints = config.checkpoint.save.as_ref().filter(|_| config.log_progress);
+        let checkpoints = config.checkpoint.save.as_ref().filter(|_| config.logging.progress);
         this.progress = checkpoints
             .map(|dir| {
                 Progress::begin(
@@ -237,7 +237,7 @@ impl Loop<'_> {
             ranks: Vec::new(),
             late_allocations: 0,
         };
-        if trains && self.config.compare_replicas > 0 {
+        if trains && self.config.checks.replicas_interval > 0 {
             self.compare_replicas_now()?;
         }
         let mut interval = Interval::default();
@@ -299,7 +299,7 @@ impl Loop<'_> {
                 self.hooks.observer.iteration(self.state.iteration);
             }
             self.write_metrics(&report, rates, seconds, global)?;
-            if self.state.iteration.is_multiple_of(self.config.log_interval.max(1)) {
+            if self.state.iteration.is_multiple_of(self.config.logging.interval.max(1)) {
                 self.log(&mut interval, &report, global)?;
             }
             if settled.is_none() && self.state.iteration >= first + 2 {
@@ -365,7 +365,7 @@ impl Loop<'_> {
 
     /// Compares weights of ranks that should have the same, if that is due.
     fn compare_replicas(&self) -> Result<()> {
-        let every = self.config.compare_replicas;
+        let every = self.config.checks.replicas_interval;
         if every > 0 && self.state.iteration.is_multiple_of(every) {
             self.compare_replicas_now()
         } else {
@@ -477,9 +477,8 @@ impl Loop<'_> {
             self.hooks.observer.line(&format!("saved iteration {iteration} to {}", dir.display()));
             self.hooks.observer.saved(iteration);
         }
-        self.note_progress(|progress| match beside {
-            true => progress.completed(iteration),
-            false => progress.checkpoint(self.done(), false),
+        self.note_progress(|progress| {
+            if beside { progress.completed(iteration) } else { progress.checkpoint(self.done(), false) }
         });
     }
 

@@ -146,9 +146,10 @@ impl Saving {
     ) -> Result<Self> {
         engine.store.settle()?;
         let first = engine.ctx.rank == 0;
-        let made = match first {
-            true => sharded::Writer::create(dir, state.iteration).map(Some).map_err(Error::from),
-            false => Ok(None),
+        let made = if first {
+            sharded::Writer::create(dir, state.iteration).map(Some).map_err(Error::from)
+        } else {
+            Ok(None)
         };
         let made = together(engine, made)?;
         let writer = Arc::new(made.unwrap_or_else(|| sharded::Writer::join(dir, state.iteration)));
@@ -221,9 +222,10 @@ fn held(parts: Vec<Part<'_>>, engine: &Engine) -> Result<Vec<Part<'static>>> {
 /// # Errors
 /// If the state cannot be read.
 pub(crate) fn snapshot(config: &TrainConfig, engine: &Engine) -> Result<Vec<impl Sized + use<>>> {
-    match config.checkpoint.async_save && config.checkpoint.writes() {
-        true => held(parts(config, engine)?, engine),
-        false => Ok(Vec::new()),
+    if config.checkpoint.async_save && config.checkpoint.writes() {
+        held(parts(config, engine)?, engine)
+    } else {
+        Ok(Vec::new())
     }
 }
 
@@ -264,7 +266,7 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
 fn stored(config: &TrainConfig, engine: &Engine, state: &RunState) -> Stored {
     let step = engine.optimizer.step();
     let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step, engine.scaler());
-    let dynamic = matches!(config.loss_scale, LossScale::Dynamic { .. });
+    let dynamic = matches!(config.optimizer.loss_scale, LossScale::Dynamic { .. });
     let loss_scale = dynamic.then(|| engine.scaler());
     Stored {
         iteration: state.iteration,
@@ -304,13 +306,14 @@ fn parts<'a>(config: &TrainConfig, engine: &'a Engine) -> Result<Vec<Part<'a>>> 
     }
     // In f32 and f64 the master weights are the weights.
     let first = usize::from(engine.dtype() == engine.dtype().wide());
-    for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
+    for (which, state) in state_names(config.optimizer.update).into_iter().enumerate().skip(first) {
         for share in engine.optimizer.shares(which, |id| engine.counts(id)) {
             let id = share.param().0 as usize;
             let (spec, region) = (&specs[id], regions[id].clone());
-            let values = match share.is_on_host() {
-                true => Values::OnHost(&engine.device, share),
-                false => Values::OnDevice(share.values(&engine.device, &engine.store)?),
+            let values = if share.is_on_host() {
+                Values::OnHost(&engine.device, share)
+            } else {
+                Values::OnDevice(share.values(&engine.device, &engine.store)?)
             };
             let (name, flat) = (state_name(state, spec), Some(share.range()));
             parts.push(Part { name, shape: spec.shape, region, flat, values });
@@ -393,7 +396,7 @@ fn file_grid(config: &TrainConfig, grid: &Grid) -> ms_ckpt::Result<FileGrid> {
     }
     let extended = etp != tp && config.args.get("moe_tp_extend_ep") == Some(&json!(true));
     let sizes = GridSizes { tp, ep, etp: Some(etp), ..GridSizes::default() };
-    FileGrid::new(&sizes, config.stages.clone(), extended)
+    FileGrid::new(&sizes, config.pipeline.stages.clone(), extended)
 }
 
 /// Megatron's files, made by the first rank from what all have written: cut for the run's own ranks, with the state of AdamW.

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-mod pantry;
+mod documented_inputs;
 mod programs;
 
 use programs::{programs, text};
@@ -128,9 +128,10 @@ fn short(commands: &str) -> String {
     for word in commands.split_inclusive(char::is_whitespace) {
         match word.trim().parse::<u64>() {
             Ok(number) if number > limit => {
-                let few = match flag == "--train-iters" && !commands.contains("--eval-iters") {
-                    true => format!("{limit} --eval-iters 1"),
-                    false => limit.to_string(),
+                let few = if flag == "--train-iters" && !commands.contains("--eval-iters") {
+                    format!("{limit} --eval-iters 1")
+                } else {
+                    limit.to_string()
                 };
                 out.push_str(&word.replace(word.trim(), &few));
             }
@@ -143,7 +144,7 @@ fn short(commands: &str) -> String {
 }
 
 fn run(block: &Block, folder: &Path) -> Result<(), String> {
-    pantry::lay_out(&block.commands, folder);
+    documented_inputs::lay_out(&block.commands, folder);
     let path = std::env::join_paths(
         std::iter::once(programs().to_owned())
             .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
@@ -157,9 +158,10 @@ fn run(block: &Block, folder: &Path) -> Result<(), String> {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{}: {}\n{}{}", block.place, output.status, block.commands, text(&output))),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{}: {}\n{}{}", block.place, output.status, block.commands, text(&output)))
     }
 }
 

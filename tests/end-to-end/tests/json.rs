@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-mod pantry;
+mod documented_inputs;
 mod programs;
 
 use programs::{programs, text};
@@ -90,7 +90,7 @@ fn walk(place: &str, value: &Value, known: &BTreeSet<String>, found: &mut BTreeS
 
 /// What differs between a table and what its command prints.
 fn differences(section: &Section, folder: &Path) -> Vec<String> {
-    pantry::lay_out(&section.commands, folder);
+    documented_inputs::lay_out(&section.commands, folder);
     let path = std::env::join_paths(
         std::iter::once(programs().to_owned())
             .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),

@@ -19,8 +19,8 @@ mod macros;
 
 mod adapters;
 mod companions;
+mod diff_and_verify;
 mod inspect;
-mod look;
 mod options;
 mod request;
 mod run;
@@ -81,9 +81,9 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
         ["diff", ..] | ["verify", ..] => {
             let sound = match words.len() {
                 3 if text[0] == "diff" => {
-                    look::diff(Path::new(&words[1]), Path::new(&words[2]), args.json())?
+                    diff_and_verify::diff(Path::new(&words[1]), Path::new(&words[2]), args.json())?
                 }
-                2 if text[0] == "verify" => look::verify(Path::new(&words[1]), args.json())?,
+                2 if text[0] == "verify" => diff_and_verify::verify(Path::new(&words[1]), args.json())?,
                 _ => {
                     let want = if text[0] == "diff" { "two folders" } else { "one folder" };
                     refuse!("{}: expected {want}", text[0]);

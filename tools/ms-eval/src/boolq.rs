@@ -43,9 +43,10 @@ pub(crate) fn read(dir: &Path, asked: Asked, most: usize) -> Result<Vec<Question
                 prompt: format!("{passage}\nQuestion: {question}?\nAnswer:"),
                 labels: if harness { &["no", "yes"] } else { &["F", "T"] },
                 gold: usize::from(gold),
-                answer: match harness {
-                    true => Answer::Likeliest { choices: choices(), normalised: false },
-                    false => Answer::YesOrNo,
+                answer: if harness {
+                    Answer::Likeliest { choices: choices(), normalised: false }
+                } else {
+                    Answer::YesOrNo
                 },
             })
         })

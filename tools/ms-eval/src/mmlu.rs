@@ -95,20 +95,16 @@ pub(crate) fn questions(dir: &Path, harness: bool, shots: usize, most: usize) ->
             all.push(Question {
                 subject: subject.name.clone(),
                 id: format!("{}/{number}", subject.name),
-                prompt: match harness {
-                    true => harness_prompt(subject, q, shots),
-                    false => prompt(subject, q),
-                },
+                prompt: if harness { harness_prompt(subject, q, shots) } else { prompt(subject, q) },
                 labels: &LETTERS,
                 gold: LETTERS
                     .iter()
                     .position(|l| *l == q.answer)
                     .context("answers are checked when they are read")?,
-                answer: match harness {
-                    true => {
-                        Answer::Likeliest { choices: LETTERS.map(str::to_owned).to_vec(), normalised: false }
-                    }
-                    false => Answer::Extracted(extract),
+                answer: if harness {
+                    Answer::Likeliest { choices: LETTERS.map(str::to_owned).to_vec(), normalised: false }
+                } else {
+                    Answer::Extracted(extract)
                 },
             });
         }

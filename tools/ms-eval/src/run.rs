@@ -111,9 +111,10 @@ pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>)
         let sample = ask(&mut session, &tokenizer, &model, &q, &e, new);
         let sample = sample.with_context(|| format!("question {}", q.id)).map_err(|error| {
             // A window that the flag made is the flag's mistake.
-            match o.loading.sets_positions() && window < longest {
-                true => Usage(format!("--max-position-embeddings {window}: {error:#}")).into(),
-                false => error,
+            if o.loading.sets_positions() && window < longest {
+                Usage(format!("--max-position-embeddings {window}: {error:#}")).into()
+            } else {
+                error
             }
         })?;
         if rows.last().is_none_or(|r| r.subject != q.subject) {
@@ -204,9 +205,12 @@ impl std::fmt::LowerHex for HexDigest {
 
 fn model(o: &Options, longest: usize) -> Result<LoadedModel> {
     let work = MemoryRequest { prompt: longest, new: 0, slots: 1, rows: 0, available: None };
-    o.loading.load(DType::Bf16, Some(longest), work, |needs| match needs.cache > needs.weights {
-        true => "--num-fewshot or --max-new-tokens",
-        false => "the size of the model, or pass --dtype bf16",
+    o.loading.load(DType::Bf16, Some(longest), work, |needs| {
+        if needs.cache > needs.weights {
+            "--num-fewshot or --max-new-tokens"
+        } else {
+            "the size of the model, or pass --dtype bf16"
+        }
     })
 }
 

@@ -10,7 +10,7 @@ mod empty;
 mod memory_estimate;
 mod merge;
 mod mixture;
-mod peers;
+mod processes;
 mod recognise;
 mod run;
 mod sentences;

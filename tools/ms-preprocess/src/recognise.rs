@@ -89,9 +89,8 @@ impl<'a> Messages<'a> {
 
     fn map_keys(&self) -> Record {
         let modern = self.role == "role";
-        let of = |modern_name: &'static str, other: &'static str| match modern {
-            true => [modern_name, other],
-            false => [other, modern_name],
+        let of = |modern_name: &'static str, other: &'static str| {
+            if modern { [modern_name, other] } else { [other, modern_name] }
         };
         let tags = json!({
             "role_tag": self.role, "content_tag": self.content,

@@ -3,7 +3,7 @@
 use crate::as_usage;
 use crate::cli::{Target, Tokenize};
 use crate::curation::beside;
-use crate::peers::{Peers, peers, together};
+use crate::processes::{Processes, processes, together};
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt, Usage, refuse};
@@ -39,7 +39,7 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
     if job.planned {
         return plan(args, job, &handler);
     }
-    let peers = peers();
+    let processes = processes();
     let manifest_path = match &job.target {
         Target::Files { prefix, .. } if job.curation.manifest => Some(beside(prefix, "manifest.json")),
         _ => None,
@@ -51,7 +51,7 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
         match Manifest::standing(path, &wanted_manifest(job, &handler))? {
             ManifestStatus::Absent => {}
             ManifestStatus::UpToDate(made) => {
-                return if peers.rank() == 0 { up_to_date(args, path, &made) } else { Ok(()) };
+                return if processes.rank() == 0 { up_to_date(args, path, &made) } else { Ok(()) };
             }
             ManifestStatus::Differs(what) => {
                 if matches!(job.target, Target::Files { force: false, .. }) {
@@ -66,15 +66,15 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
     }
     // Several processes that share the work write one dataset together.
     let _claim = match &job.target {
-        Target::Files { prefix, .. } if peers.size() == 1 => {
+        Target::Files { prefix, .. } if processes.size() == 1 => {
             let claim = Claim::new(prefix, interrupt)?;
             interrupt.output(prefix);
             Some(claim)
         }
         _ => None,
     };
-    let result = if job.curation.resume || peers.size() > 1 {
-        by_shards(args, job, &handler, peers.as_ref())
+    let result = if job.curation.resume || processes.size() > 1 {
+        by_shards(args, job, &handler, processes.as_ref())
     } else {
         std::thread::scope(|scope| {
             if manifest_path.is_some() && job.workers > 1 {
@@ -172,7 +172,12 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
 }
 
 /// Every input file on its own, then all together on process 0; `None` on the others.
-fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) -> Result<Option<Done>> {
+fn by_shards(
+    args: &Args,
+    job: &Tokenize,
+    handler: &Handler,
+    processes: &dyn Processes,
+) -> Result<Option<Done>> {
     let Target::Files { prefix, .. } = &job.target else {
         refuse!("several processes need --output-prefix: they cannot share a stream");
     };
@@ -186,8 +191,8 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
         return Err(Usage(text.into()).into());
     }
     // What is in the way is known before the work.
-    let opened = if peers.rank() == 0 { open_output(job, handler).map(Some) } else { Ok(None) };
-    let opened = together(peers, opened)?;
+    let opened = if processes.rank() == 0 { open_output(job, handler).map(Some) } else { Ok(None) };
+    let opened = together(processes, opened)?;
     let settings =
         format!("{} {}", Value::Object(job.curation.settings.clone()), handler.tokenizer().content_hash());
     let info = stream_info(handler)?;
@@ -196,7 +201,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
         let shards =
             Shards::new(&folder, job.inputs.clone(), settings, handler, &job.curation.selection, info)
                 .map_err(as_usage)?;
-        let pending = shards.pending(peers.rank(), peers.size())?;
+        let pending = shards.pending(processes.rank(), processes.size())?;
         let total: u64 =
             pending.iter().filter_map(|&i| Some(job.inputs[i].path.metadata().ok()?.len())).sum();
         let bar = args.progress().bytes(total, "tokenizing");
@@ -213,7 +218,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
         bar.finish_and_clear();
         Ok(shards)
     };
-    let shards = together(peers, work())?;
+    let shards = together(processes, work())?;
     let merged = match opened {
         None => Ok(None),
         Some(mut output) => {
@@ -232,7 +237,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
                 })
         }
     };
-    together(peers, merged)
+    together(processes, merged)
 }
 
 fn total_bytes(job: &Tokenize) -> u64 {

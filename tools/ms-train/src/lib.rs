@@ -9,13 +9,13 @@
 mod macros;
 
 mod fault_injection;
-mod keep;
 mod options;
 mod parity;
 mod plan;
 mod profile;
 mod ranks;
 mod report;
+mod safeguards;
 
 use anyhow::Result;
 use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit};
@@ -179,11 +179,12 @@ fn train(
     ms_options::plan::check_memory(resolved)?;
     report::check(&resolved.config)?;
     // The processes of a run write one folder together.
-    let _claims = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { Vec::new() };
+    let _claims =
+        if ranks.is_first() { safeguards::prepare(&resolved.config, interrupt)? } else { Vec::new() };
     let choice = o.compute.arithmetic()?;
     let world = resolved.world;
     let observer = report::Console::new(args, resolved.config.train_iters);
-    keep::listen(
+    safeguards::listen(
         o.logging.handle_signal,
         interrupt,
         stop.clone(),

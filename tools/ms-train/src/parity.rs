@@ -10,10 +10,14 @@ use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
+use ms_dist::buckets::Bucketing;
 use ms_options::training::Resolved;
 use ms_spec::Placement;
 use ms_trainer::parity::{Bounds, Found, ParityError, Shape, Trial, batches, compare, worst};
-use ms_trainer::{OptimizerForm, PipelineOrder, Rates, Routing, TrainConfig};
+use ms_trainer::{
+    Checks, DataParallelConfig, LossConfig, OptimizerConfig, OptimizerForm, PipelineConfig, PipelineOrder,
+    Rates, Routing, TrainConfig,
+};
 use serde_json::json;
 use std::io::Write;
 
@@ -85,7 +89,7 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
             "worst_gradient": {"name": name, "relative": relative},
             "least_routing_margin": margin,
             "losses": want.reports.iter().map(|s| s.loss).collect::<Vec<_>>(),
-            "model": {"layers": model.layers, "empty_slots": trial.config.stages.noop, "hidden": model.hidden, "heads": model.heads, "vocab": model.vocab},
+            "model": {"layers": model.layers, "empty_slots": trial.config.pipeline.stages.noop, "hidden": model.hidden, "heads": model.heads, "vocab": model.vocab},
         });
         writeln!(out, "{found}")?;
     } else if outcome.is_ok() {
@@ -116,9 +120,9 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let grid = r.topology.grid.clone();
     let size = |axis| grid.size(axis);
     let (tp, cp, pp) = (size(Axis::Tp), size(Axis::Cp), size(Axis::Pp));
-    let placement = Placement::new(&c.model, &c.stages)?;
+    let placement = Placement::new(&c.model, &c.pipeline.stages)?;
     let chunks = placement.stages() * placement.chunks();
-    let (stages, layers) = shrink::stages(&c.model, &c.stages, chunks)?;
+    let (stages, layers) = shrink::stages(&c.model, &c.pipeline.stages, chunks)?;
     let share = shrink::Share {
         tp,
         ulysses: r.topology.parallel.context.ulysses(cp),
@@ -133,7 +137,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let length = part * 16usize.div_ceil(part);
     let dp = size(Axis::Dp);
     // Two rounds of the pipeline; of groups of micro-batches as many as that has.
-    let order = match c.order {
+    let order = match c.pipeline.order {
         PipelineOrder::Plain { group, forwards_first } => {
             PipelineOrder::Plain { group: group.map(|n| n.min(2 * pp)), forwards_first }
         }
@@ -145,33 +149,24 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     };
     let micro = (2 * pp).next_multiple_of(group.max(1)) * dp;
     let config = TrainConfig {
-        stages,
-        order,
-        overlap_passes: c.overlap_passes,
-        waits_at_borders: c.waits_at_borders,
-        defer_embedding_wgrad: c.defer_embedding_wgrad,
-        recompute: c.recompute,
-        save_policy: c.save_policy,
-        recompute_timing: c.recompute_timing,
-        swap_folder: c.swap_folder.clone(),
-        // In float64 there are no halves to keep, and nothing is rounded.
-        optimizer_form: OptimizerForm { swapped: c.optimizer_form.swapped, ..OptimizerForm::default() },
+        pipeline: PipelineConfig { stages, order, ..c.pipeline },
+        memory: c.memory.clone(),
+        optimizer: OptimizerConfig {
+            // In float64 there are no halves to keep, and nothing is rounded.
+            form: OptimizerForm { swapped: c.optimizer.form.swapped, ..OptimizerForm::default() },
+            ..c.optimizer
+        },
+        loss: LossConfig { log_token_mean: false, ..c.loss },
         routing: Routing { watch_margins: true, ..c.routing },
-        update: c.update,
-        hidden_dropout: c.hidden_dropout,
-        attention_dropout: c.attention_dropout,
-        clip_grad: c.clip_grad,
-        loss_scale: c.loss_scale,
+        dropout: c.dropout,
         seed: c.seed,
-        per_token_loss: c.per_token_loss,
-        mtp_loss_scale: c.mtp_loss_scale,
-        indexer: c.indexer,
-        bucket_size: c.bucket_size.map(|_| 300),
-        overlap_grad_reduce: c.overlap_grad_reduce,
-        overlap_param_gather: c.overlap_param_gather,
-        overlap_gather_with_step: c.overlap_gather_with_step,
+        data_parallel: DataParallelConfig {
+            buckets: Bucketing::of(c.data_parallel.buckets.size.map(|_| 300)),
+            rounded_gradients: false,
+            ..c.data_parallel
+        },
         tp_overlap: c.tp_overlap,
-        check_for_nan: false,
+        checks: Checks::NONE,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
     };
     // Large enough to move a small model, in the proportion given by the flags.

@@ -1,6 +1,6 @@
 //! Output of a run: log lines on stdout in Megatron's format, everything else on stderr.
 
-use crate::keep::Counts;
+use crate::safeguards::Counts;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use ms_cli::megatron::Args;
@@ -126,10 +126,10 @@ pub(crate) fn check(config: &TrainConfig) -> Result<()> {
         let at = there.filter(|at| *at != path).map_or(String::new(), |at| format!(" at {}", at.display()));
         refuse!("{flag} {}: expected {wanted}, found {found}{at}", path.display())
     };
-    if let Some(path) = &config.metrics_file {
+    if let Some(path) = &config.logging.metrics_file {
         wants("--metrics-file", path, "a file")?;
     }
-    match &config.tensorboard {
+    match &config.logging.tensorboard {
         Some((path, _)) => wants("--tensorboard-dir", path, "a folder"),
         None => Ok(()),
     }

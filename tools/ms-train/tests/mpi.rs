@@ -3,12 +3,12 @@
 #![cfg(feature = "mpi")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
 
-#[allow(dead_code)] // a part of what the matrix of parity uses
-#[path = "../../../crates/ms-trainer/tests/all/drawn/mod.rs"]
-mod drawn;
 mod machines;
 #[path = "../../../crates/ms-trainer/tests/all/parity/mod.rs"]
 mod parity;
+#[allow(dead_code)] // a part of what the matrix of parity uses
+#[path = "../../../crates/ms-trainer/tests/all/random_topologies/mod.rs"]
+mod random_topologies;
 mod rows;
 mod tiny;
 
@@ -496,7 +496,10 @@ fn machines_that_reach_each_other_by_tcp_give_the_bits_of_threads() {
     // A row of every kind of model on ranks that are on the two machines in turn, and the line with most exchanges.
     let line =
         format!("{MODEL} --tp 2 --pp 2 --global-batch-size 24 --seq-length 24 --max-position-embeddings 24");
-    same_bits(|ranks| machines.mpirun(ranks), drawn_rows(drawn::MODELS.len()).into_iter().chain([(4, line)]));
+    same_bits(
+        |ranks| machines.mpirun(ranks),
+        drawn_rows(random_topologies::MODELS.len()).into_iter().chain([(4, line)]),
+    );
 }
 
 fn metrics_so_far(path: &Path) -> usize {

@@ -200,9 +200,10 @@ impl Opened {
         let (a_shape, experts) = (&self.stored[a].shape, local.lens.region.local_shape()[0]);
         // Grouped experts keep `[experts, in, r]`, under any shape.
         let columns = if n == 3 { local.lens.region.local_shape()[2] } else { 1 };
-        let rank = match grouped {
-            true => a_shape.iter().product::<usize>() / (experts * columns).max(1),
-            false => a_shape.first().copied().unwrap_or(0),
+        let rank = if grouped {
+            a_shape.iter().product::<usize>() / (experts * columns).max(1)
+        } else {
+            a_shape.first().copied().unwrap_or(0)
         };
         if n < 2 || rank == 0 || rank > 1 << 16 || local.split {
             return Err(Error::malformed(

@@ -154,11 +154,12 @@ impl FileGrid {
         if config.has_feed(Feed::Moe) || config.moe.is_some() || ep > 1 {
             ms_spec::check_expert_cut(config, ep, etp).map_err(refused)?;
         }
-        match etp == tp || tp.is_multiple_of(ep) || ep.is_multiple_of(tp) {
-            true => Ok(()),
-            false => Err(Error::Cut(format!(
+        if etp == tp || tp.is_multiple_of(ep) || ep.is_multiple_of(tp) {
+            Ok(())
+        } else {
+            Err(Error::Cut(format!(
                 "whole experts: tensor-parallel size {tp} and expert-parallel size {ep} do not divide each other"
-            ))),
+            )))
         }
     }
 }

@@ -48,9 +48,10 @@ impl<'a> Names<'a> {
     /// [`Error::NoName`] for a parameter that the family's class has no tensor for.
     pub(super) fn of(&self, spec: &ParamSpec) -> Result<Vec<Named>> {
         let found = self.find(spec);
-        match found.is_empty() && !self.absent(spec) {
-            true => Err(Error::NoName { parameter: spec.name.clone(), family: self.config.family }),
-            false => Ok(found),
+        if found.is_empty() && !self.absent(spec) {
+            Err(Error::NoName { parameter: spec.name.clone(), family: self.config.family })
+        } else {
+            Ok(found)
         }
     }
 
@@ -256,13 +257,12 @@ impl<'a> Names<'a> {
         // All experts in one tensor, input-major; gate and up alternate.
         if self.config.family.pattern("experts.down").is_some() {
             let slot = if first { "experts.gate_up" } else { "experts.down" };
-            let region = match first && gated {
-                true => {
-                    let half = spec.shape[1] / 2;
-                    let alternating = (0..half).flat_map(|i| [i..i + 1, half + i..half + i + 1]);
-                    Region { lead: Some(0..spec.shape[0]), ..Region::along(&spec.shape, 1, alternating) }
-                }
-                false => Region::whole(&spec.shape),
+            let region = if first && gated {
+                let half = spec.shape[1] / 2;
+                let alternating = (0..half).flat_map(|i| [i..i + 1, half + i..half + i + 1]);
+                Region { lead: Some(0..spec.shape[0]), ..Region::along(&spec.shape, 1, alternating) }
+            } else {
+                Region::whole(&spec.shape)
             };
             let lens = if spec.shape.len() == 3 { Lens::turned(region) } else { Lens::plain(region) };
             return self.one(slot, bias, at, lens).into_iter().collect();
@@ -270,9 +270,10 @@ impl<'a> Names<'a> {
         // All experts in one tensor for each part.
         if self.config.family.pattern("experts.down.stacked").is_some() {
             let half = spec.shape[1] / 2;
-            let parts = match first {
-                true => vec![("experts.gate.stacked", 0..half), ("experts.up.stacked", half..2 * half)],
-                false => vec![("experts.down.stacked", 0..spec.shape[1])],
+            let parts = if first {
+                vec![("experts.gate.stacked", 0..half), ("experts.up.stacked", half..2 * half)]
+            } else {
+                vec![("experts.down.stacked", 0..spec.shape[1])]
             };
             let part = |(slot, range): (&str, Range<usize>)| {
                 let lead = Some(0..spec.shape[0]);

@@ -103,9 +103,10 @@ fn quantised(
         let key = format!("{name}{ending}");
         let tensor = all.get(key.as_str()).ok_or_else(|| wrong(format!("{key} is missing")))?;
         let found = torch.view(&key, tensor)?;
-        match found.dtype == dtype && found.strides.is_none() {
-            true => Ok((found.start, found.shape.iter().product::<usize>(), torch.read(&key, tensor)?)),
-            false => Err(wrong(format!("{key}: expected {dtype}, got {}", found.dtype))),
+        if found.dtype == dtype && found.strides.is_none() {
+            Ok((found.start, found.shape.iter().product::<usize>(), torch.read(&key, tensor)?))
+        } else {
+            Err(wrong(format!("{key}: expected {dtype}, got {}", found.dtype)))
         }
     };
     let floats = |bytes: &[u8]| -> Vec<f32> {

@@ -106,9 +106,10 @@ impl Opened {
             opened.files.push(torch.into_file());
             opened.files.extend(flat);
         }
-        match opened.ranks.is_empty() {
-            true => Err(Error::folder(folder, "no folder is named mp_rank_TT[_PPP][_EEE]")),
-            false => Ok(opened),
+        if opened.ranks.is_empty() {
+            Err(Error::folder(folder, "no folder is named mp_rank_TT[_PPP][_EEE]"))
+        } else {
+            Ok(opened)
         }
     }
 
@@ -333,10 +334,8 @@ impl Opened {
         let mut by_slot = vec![vec![Vec::new(); chunks]; pp];
         let mut next = 0;
         for v in 0..chunks {
-            let stages: Vec<usize> = match dual_pipe && v == 1 {
-                true => (0..pp).rev().collect(),
-                false => (0..pp).collect(),
-            };
+            let stages: Vec<usize> =
+                if dual_pipe && v == 1 { (0..pp).rev().collect() } else { (0..pp).collect() };
             for p in stages {
                 let slots: BTreeSet<usize> = self
                     .ranks
@@ -359,12 +358,10 @@ impl Opened {
                 by_slot[p][v] = list;
             }
         }
-        match next == config.layers {
-            true => Ok(Placement::of_slots(&by_slot, config.mtp, dual_pipe)),
-            false => Err(Error::folder(
-                folder,
-                format!("{next} layers are there, the model has {}", config.layers),
-            )),
+        if next == config.layers {
+            Ok(Placement::of_slots(&by_slot, config.mtp, dual_pipe))
+        } else {
+            Err(Error::folder(folder, format!("{next} layers are there, the model has {}", config.layers)))
         }
     }
 }

@@ -253,9 +253,10 @@ impl Plan {
                         }
                         sink(bytes)
                     };
-                    match t.transposed {
-                        false => source.copy(&t.parameter, &t.region, None, t.dtype, sink),
-                        true => source.copy_transposed(&t.parameter, &t.region, t.dtype, sink),
+                    if t.transposed {
+                        source.copy_transposed(&t.parameter, &t.region, t.dtype, sink)
+                    } else {
+                        source.copy(&t.parameter, &t.region, None, t.dtype, sink)
                     }
                 };
                 let written = match &file.container {

@@ -142,14 +142,13 @@ impl Run {
                 ("param_groups".to_owned(), Object::List(described)),
             ]);
             // An optimizer of float32 weights is not wrapped.
-            match half {
-                false => inner,
-                true => {
-                    let mut wrapped = vec![("optimizer".to_owned(), inner)];
-                    wrapped.extend(self.grad_scaler());
-                    wrapped.push(("fp32_from_fp16_params".to_owned(), Object::List(masters)));
-                    Object::Dict(wrapped)
-                }
+            if half {
+                let mut wrapped = vec![("optimizer".to_owned(), inner)];
+                wrapped.extend(self.grad_scaler());
+                wrapped.push(("fp32_from_fp16_params".to_owned(), Object::List(masters)));
+                Object::Dict(wrapped)
+            } else {
+                inner
             }
         };
         let object = match chain(parameters) {
@@ -205,8 +204,9 @@ fn is_decoupled(group: &Value) -> bool {
 /// not have.
 fn chain<'a, 'b>(parameters: &'a [Parameter<'b>]) -> [Option<Vec<&'a Parameter<'b>>>; 2] {
     let of = |expert: bool| parameters.iter().filter(|p| p.held.expert == expert).collect::<Vec<_>>();
-    match parameters.iter().any(|p| p.held.expert) {
-        false => [Some(of(false)), None],
-        true => [Some(of(false)), Some(of(true))],
+    if parameters.iter().any(|p| p.held.expert) {
+        [Some(of(false)), Some(of(true))]
+    } else {
+        [Some(of(false)), None]
     }
 }

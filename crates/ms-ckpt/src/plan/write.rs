@@ -296,9 +296,12 @@ pub(crate) fn write_from(plan: &Plan, source: &Checkpoint, folder: &Path, iterat
     for file in &plan.files {
         let path = file.path.strip_prefix(&prefix).unwrap_or(&file.path).to_owned();
         let file = FilePlan { path, ..file.clone() };
-        let sum = write_one(&file, folder, true, &mut |t, sink| match t.transposed {
-            false => source.copy(&t.parameter, &t.region, None, t.dtype, sink),
-            true => source.copy_transposed(&t.parameter, &t.region, t.dtype, sink),
+        let sum = write_one(&file, folder, true, &mut |t, sink| {
+            if t.transposed {
+                source.copy_transposed(&t.parameter, &t.region, t.dtype, sink)
+            } else {
+                source.copy(&t.parameter, &t.region, None, t.dtype, sink)
+            }
         })?;
         sums.insert(file.path, sum);
     }

@@ -294,9 +294,10 @@ impl Reader<'_> {
         // An expanded tensor has more elements than its storage; what is read of it must still be bounded. One without elements
         // has a place and sizes, too.
         let numel = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
-        let fits = match shape.contains(&0) {
-            true => offset <= storage_elements,
-            false => last.is_some_and(|l| l < storage_elements),
+        let fits = if shape.contains(&0) {
+            offset <= storage_elements
+        } else {
+            last.is_some_and(|l| l < storage_elements)
         };
         if !fits || numel.is_none_or(|n| n > (1 << 40)) {
             return Err(format!(

@@ -299,9 +299,10 @@ impl Args {
                 Status::Refused if harmless(flag, value, self.upstream) => ("no effect", "asks for nothing"),
                 Status::Refused => ("refused", flag.note.as_str()),
             };
-            let level = match OF_HIGHEST.contains(&flag.flag) {
-                true => format!(" (--optimization-level {HIGHEST})"),
-                false => String::new(),
+            let level = if OF_HIGHEST.contains(&flag.flag) {
+                format!(" (--optimization-level {HIGHEST})")
+            } else {
+                String::new()
             };
             Explained {
                 flag: self.spelling(flag),
@@ -401,9 +402,10 @@ impl Args {
 /// A word as a shell takes it.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

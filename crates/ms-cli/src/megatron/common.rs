@@ -113,9 +113,10 @@ impl Args {
         }
         for (flags, reason, loud) in by_reason(self.without_effect()) {
             let (have, flags) = (if flags.len() == 1 { "has" } else { "have" }, flags.join(", "));
-            match loud {
-                true => tracing::warn!("{flags} {have} no effect here: {reason}"),
-                false => tracing::debug!("{flags} {have} no effect here: {reason}"),
+            if loud {
+                tracing::warn!("{flags} {have} no effect here: {reason}");
+            } else {
+                tracing::debug!("{flags} {have} no effect here: {reason}");
             }
         }
     }

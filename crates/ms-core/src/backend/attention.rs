@@ -125,7 +125,7 @@ seam! {
 
     /// Per-head norm (optional) and rotation of the queries and keys of `qkv[T,(N+2G)D]`; values are copied.
     /// Returns the prepared rows and `rstd[T,N+G]` (empty without norm).
-    later fn prepare_qkv(
+    deferred fn prepare_qkv(
         &self,
         qkv: &Tensor,
         heads: HeadLayout,
@@ -139,7 +139,7 @@ seam! {
         (meta.uninit(qkv.dtype(), &[tokens, heads.packed_width()]), rstd)
     }, fails "If shapes or element types do not fit, or a position is outside the tables.";
     /// Gradient of [`AttentionBackend::prepare_qkv`] with respect to `qkv`; `dprepared` is overwritten and returned.
-    later fn prepare_qkv_backward(
+    deferred fn prepare_qkv_backward(
         &self,
         dprepared: Tensor,
         qkv: &Tensor,
@@ -152,7 +152,7 @@ seam! {
     ) -> Result<Tensor> = |meta| if dprepared.is_unique() { dprepared } else { dprepared.copied()? };
     /// Causal attention of the queries of `rows` over their keys inside each segment: `(out[T,N·D], lse[N,T] f32)`. Tokens
     /// outside all segments get 0 and minus infinity. Dropped weights are included in the sums in `lse`.
-    later fn attention(
+    deferred fn attention(
         &self,
         rows: QkvRows<&Tensor>,
         heads: HeadLayout,
@@ -164,7 +164,7 @@ seam! {
         fails "If shapes, element types or segments do not fit.";
     /// Gradients of [`AttentionBackend::attention`] with respect to its rows. `out` and `lse` may cover more keys, merged by
     /// [`AttentionBackend::attention_merge`]: then the result is the part of the gradient from the keys in `rows`.
-    later fn attention_backward(
+    deferred fn attention_backward(
         &self,
         dout: &Tensor,
         rows: QkvRows<&Tensor>,
@@ -178,7 +178,7 @@ seam! {
         fails "If shapes, element types or segments do not fit.";
     /// Merges the output `part[T,N·D]` of one more block of keys, with its `part_lse[N,T]` (f32), into `out[T,N·D]` and
     /// `lse[N,T]`, both f32.
-    later fn attention_merge(
+    deferred fn attention_merge(
         &self,
         out: &mut Tensor,
         lse: &mut Tensor,
@@ -187,10 +187,10 @@ seam! {
     ) -> Result<()>, fails "If shapes or element types do not fit, or an output is shared.";
     /// Adds the sinks `[N]` (f32) to the softmax of an attention result, `out[T,N·D]` and `lse[N,T]`: one extra score per
     /// head, for a key whose value is zero.
-    later fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>,
+    deferred fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>,
         fails "If shapes or element types do not fit, or an output is shared.";
     /// Adds the gradient with respect to the sinks to `dsinks[N]` (f32); `out` and `lse` are those with the sinks.
-    later fn attention_sinks_backward(
+    deferred fn attention_sinks_backward(
         &self,
         dsinks: TensorMut<'_>,
         dout: &Tensor,
@@ -202,7 +202,7 @@ seam! {
     ///
     /// `keys` and `values` are `[C, G·D]` with one row per cache slot; `segments[i].k_start` counts those rows. Query `i` of
     /// a segment sees keys up to `i + k_len - q_len`.
-    later fn attention_cached(
+    deferred fn attention_cached(
         &self,
         qkv: &Tensor,
         keys: &Tensor,
@@ -213,7 +213,7 @@ seam! {
     ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(qkv, qkv.as_matrix().0, heads),
         fails "If shapes, element types or segments do not fit.";
     /// Attention of the queries of `rows` over the keys `picks[T,P]` only (row numbers, or -1): `(out[T,N·D], lse[N,T] f32)`.
-    later fn attention_picked(
+    deferred fn attention_picked(
         &self,
         rows: QkvRows<&Tensor>,
         heads: HeadLayout,
@@ -222,7 +222,7 @@ seam! {
     ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(rows.queries(), picks.as_matrix().0, heads),
         fails "If shapes, element types or picks do not fit.";
     /// Gradients of [`AttentionBackend::attention_picked`] with respect to its rows.
-    later fn attention_picked_backward(
+    deferred fn attention_picked_backward(
         &self,
         dout: &Tensor,
         rows: QkvRows<&Tensor>,
@@ -234,7 +234,7 @@ seam! {
     ) -> Result<QkvRows<Tensor>> = |meta| rows.map(|rows| meta.like(rows)),
         fails "If shapes, element types or picks do not fit.";
     /// [`AttentionBackend::attention_picked`] of the queries of packed rows over `cached` keys and values, `[C,G·D]` each.
-    later fn attention_picked_cached(
+    deferred fn attention_picked_cached(
         &self,
         qkv: &Tensor,
         cached: (&Tensor, &Tensor),
@@ -244,7 +244,7 @@ seam! {
     ) -> Result<(Tensor, Tensor)> = |meta| meta.heads_out(qkv, picks.as_matrix().0, heads),
         fails "If shapes, element types or picks do not fit.";
     /// Copies the key and value heads of prepared rows `qkv[T,..]` into cache rows `places[t]`.
-    later fn cache_append(
+    deferred fn cache_append(
         &self,
         keys: &mut Tensor,
         values: &mut Tensor,

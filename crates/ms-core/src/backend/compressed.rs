@@ -9,7 +9,7 @@ seam! {
     pub trait CompressedBackend;
 
     /// Rotates the last elements of every head of `x[T,N·D]`, or rotates them back.
-    later fn rotate_last(
+    deferred fn rotate_last(
         &self,
         x: &Tensor,
         head_dim: usize,
@@ -19,7 +19,7 @@ seam! {
     ) -> Result<Tensor> = |meta| meta.like(x),
         fails "If shapes or element types do not fit, or a position is outside the tables.";
     /// One entry `[B,D]` for each window of rows `kv` and `gate`; `ape[ratio,·]` is f32.
-    later fn pool_windows(
+    deferred fn pool_windows(
         &self,
         kv: &Tensor,
         gate: &Tensor,
@@ -29,7 +29,7 @@ seam! {
     ) -> Result<Tensor> = |meta| meta.uninit(kv.dtype(), &[windows.len(), shape.dim]),
         fails "If shapes or element types do not fit, or a window reads outside the rows.";
     /// Gradients of [`CompressedBackend::pool_windows`] with respect to `kv` and `gate`; that by `ape` is added in f32.
-    later fn pool_windows_backward(
+    deferred fn pool_windows_backward(
         &self,
         dape: TensorMut<'_>,
         dout: &Tensor,
@@ -41,11 +41,11 @@ seam! {
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(kv), meta.like(kv)),
         fails "As [`CompressedBackend::pool_windows`].";
     /// The `places` best keys among those that each query sees, `[T,places]` i32: ascending rows of `inputs.k`, then -1.
-    later fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>
+    deferred fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>
         = |meta| meta.uninit(DType::I32, &[inputs.w.as_matrix().0, places]);
     /// The weights that attention gives the keys `picks[T,P]` (or -1) of each query, summed over `heads`: `[T,P]`, unrounded; 0
     /// where there is no pick. Queries are `q[T,N·D]`, keys `k[C,G·D]`.
-    later fn attention_weights(
+    deferred fn attention_weights(
         &self,
         q: &Tensor,
         k: &Tensor,
@@ -56,7 +56,7 @@ seam! {
     /// The divergence of an indexer from the `attention[T,P]` (of any positive sum) that its keys `picks[T,P]` get, summed
     /// over queries, `[1]`, and `factor` times its gradients with respect to `inputs.q`, `inputs.k` and `inputs.w`: all
     /// unrounded.
-    later fn indexer_loss(
+    deferred fn indexer_loss(
         &self,
         inputs: &IndexerInputs<'_>,
         picks: &Tensor,
@@ -69,7 +69,7 @@ seam! {
     }, fails "If shapes, element types or picks do not fit.";
     /// Attention of `q[T,N·D]` over picked rows of `near[A,D]` followed by `far[B,D]`, which are both key and value:
     /// `(out[T,N·D], lse[N,T] f32)`.
-    later fn attention_shared(
+    deferred fn attention_shared(
         &self,
         q: &Tensor,
         near: &Tensor,
@@ -82,7 +82,7 @@ seam! {
         (meta.like(q), meta.wide(&[heads, tokens]))
     }, fails "If shapes, element types or picks do not fit.";
     /// Gradients of [`CompressedBackend::attention_shared`] with respect to `q`, `near` and `far`.
-    later fn attention_shared_backward(
+    deferred fn attention_shared_backward(
         &self,
         dout: &Tensor,
         q: &Tensor,

@@ -40,14 +40,14 @@ impl<B: Backend> Delayed<B> {
     }
 
     /// Work that the device does some time after it was submitted.
-    pub(crate) fn later<T>(&self, work: impl FnOnce(&B) -> T) -> T {
+    pub(crate) fn deferred<T>(&self, work: impl FnOnce(&B) -> T) -> T {
         let _at_work = self.clock().begin();
         work(&self.inner)
     }
 
     /// Work whose result is returned to the host at once.
-    pub(crate) fn answer<T>(&self, work: impl FnOnce(&B) -> T) -> T {
-        let answer = self.later(work);
+    pub(crate) fn blocking<T>(&self, work: impl FnOnce(&B) -> T) -> T {
+        let answer = self.deferred(work);
         self.clock().answer();
         answer
     }

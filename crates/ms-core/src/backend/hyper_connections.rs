@@ -8,7 +8,7 @@ seam! {
     pub trait HyperConnectionsBackend;
 
     /// Weights `[T,C]` f32 from `mixes[T,C]`, `base[C]` and `scale`, all f32.
-    later fn stream_weights(
+    deferred fn stream_weights(
         &self,
         mixes: &Tensor,
         base: &Tensor,
@@ -17,7 +17,7 @@ seam! {
     ) -> Result<Tensor> = |meta| meta.wide_like(mixes);
     /// Gradients of [`HyperConnectionsBackend::stream_weights`] with respect to `mixes`, and by `base` and `scale` one after
     /// the other.
-    later fn stream_weights_backward(
+    deferred fn stream_weights_backward(
         &self,
         dw: &Tensor,
         mixes: &Tensor,
@@ -27,10 +27,10 @@ seam! {
     ) -> Result<(Tensor, Tensor)>
         = |meta| (meta.wide_like(mixes), meta.wide(&[base.numel() + scale.numel()]));
     /// The input of a sublayer, `[T,H]`, from streams `x[T,n·H]` and weights `w[T,C]`.
-    later fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
+    deferred fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
         = |meta| meta.with_width(x, x.as_matrix().1 / mixing.streams.max(1));
     /// Gradients of [`HyperConnectionsBackend::collapse`] with respect to `x` and `w`.
-    later fn collapse_backward(
+    deferred fn collapse_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -38,10 +38,10 @@ seam! {
         mixing: &Mixing,
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide_like(w));
     /// The streams `[T,n·H]` after a sublayer with output `y[T,H]`.
-    later fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
+    deferred fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>
         = |meta| meta.like(x);
     /// Gradients of [`HyperConnectionsBackend::expand`] with respect to `x`, `y` and `w`.
-    later fn expand_backward(
+    deferred fn expand_backward(
         &self,
         dout: &Tensor,
         x: &Tensor,

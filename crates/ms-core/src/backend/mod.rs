@@ -115,21 +115,21 @@ seam! {
 
     /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`. A u8 weight is one from
     /// [`MatmulBackend::quantize`]; with it, `x` is rounded to 255 levels, with a scale for every 64 elements of a row.
-    later fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>
+    deferred fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>
         = |meta| meta.uninit(x.dtype(), &[x.as_matrix().0, w.as_matrix().0]);
     /// `w[N,K]` in eight bits, each row scaled by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]`
     /// of u8, which [`MatmulBackend::linear`] takes in the weight's place.
-    later fn quantize(&self, w: &Tensor) -> Result<Tensor> = |meta| {
+    deferred fn quantize(&self, w: &Tensor) -> Result<Tensor> = |meta| {
         let (n, k) = w.as_matrix();
         meta.uninit(DType::U8, &[n, crate::int8_row_bytes(k)])
     }, fails "If the backend has no such products for the weight's element type.";
     /// `dx[T,K] = dy[T,N] · w[N,K]`.
-    later fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor>
+    deferred fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor>
         = |meta| meta.uninit(dy.dtype(), &[dy.as_matrix().0, w.as_matrix().1]);
     /// `dw[N,K] += dy[T,N]ᵀ · x[T,K]` in f32.
-    later fn linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    deferred fn linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
     /// `db[N] += Σ_t dy[T,N]` in f32.
-    later fn linear_db(&self, db: TensorMut<'_>, dy: &Tensor) -> Result<()>;
+    deferred fn linear_db(&self, db: TensorMut<'_>, dy: &Tensor) -> Result<()>;
 }
 
 seam! {
@@ -137,10 +137,10 @@ seam! {
     pub trait NormBackend;
 
     /// RMSNorm of the rows of `x[T,H]` with scale `w[H]`: `(y[T,H], rstd[T] f32)`.
-    later fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)>
+    deferred fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)>
         = |meta| (meta.like(x), meta.wide(&[x.as_matrix().0]));
     /// `sum = x + residual`, then RMSNorm of `sum`: `(sum[T,H], y[T,H], rstd[T])`.
-    later fn add_rms_norm(
+    deferred fn add_rms_norm(
         &self,
         x: &Tensor,
         residual: &Tensor,
@@ -149,10 +149,10 @@ seam! {
     ) -> Result<(Tensor, Tensor, Tensor)>
         = |meta| (meta.like(x), meta.like(x), meta.wide(&[x.as_matrix().0]));
     /// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`: `(y[T,H], stats[T,2] f32)`.
-    later fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>
+    deferred fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f64) -> Result<(Tensor, Tensor)>
         = |meta| (meta.like(x), meta.wide(&[x.as_matrix().0, 2]));
     /// Gradient of [`NormBackend::layer_norm`] with respect to `x`, and with respect to scale and shift as `[2,H]` f32.
-    later fn layer_norm_backward(
+    deferred fn layer_norm_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -160,7 +160,7 @@ seam! {
         stats: &Tensor,
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide(&[2, x.as_matrix().1]));
     /// Gradient with respect to the normalised input `x`, plus `dresidual` if given; `dw[H]` accumulated in f32.
-    later fn rms_norm_backward(
+    deferred fn rms_norm_backward(
         &self,
         dw: Option<TensorMut<'_>>,
         dy: &Tensor,
@@ -186,21 +186,21 @@ seam! {
     pub trait ActBackend;
 
     /// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`.
-    later fn swiglu(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1 / 2);
+    deferred fn swiglu(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1 / 2);
     /// Gradient of [`ActBackend::swiglu`] with respect to `x`.
-    later fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> = |meta| meta.like(x);
+    deferred fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> = |meta| meta.like(x);
     /// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`.
-    later fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor> = |meta| {
+    deferred fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor> = |meta| {
         let width = x.as_matrix().1;
         meta.with_width(x, if gated { width / 2 } else { width })
     };
     /// Gradient of [`ActBackend::activation`] with respect to `x`.
-    later fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>
+    deferred fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>
         = |meta| meta.like(x);
     /// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`.
-    later fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor> = |meta| meta.like(x);
+    deferred fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor> = |meta| meta.like(x);
     /// Gradients of [`ActBackend::gate`] with respect to `x` and `gate`.
-    later fn gate_backward(
+    deferred fn gate_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -208,20 +208,20 @@ seam! {
         kind: Activation,
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.like(gate));
     /// `x = c · tanh(x / c)`.
-    later fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>,
+    deferred fn softcap(&self, x: &mut Tensor, cap: f64) -> Result<()>,
         fails "If the tensor is shared or not of a floating type.";
     /// `d = d · (1 − (y/c)²)` with `y` the result of [`ActBackend::softcap`].
-    later fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>,
+    deferred fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f64) -> Result<()>,
         fails "If shapes or element types do not fit, or `d` is shared.";
     /// `a + b`, element by element.
-    later fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
+    deferred fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
     /// `a · b`, element by element.
-    later fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
+    deferred fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
     /// `a += b`.
-    later fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>,
+    deferred fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>,
         fails "If shapes or element types do not fit, or `a` is shared.";
     /// `x` with elements of another type.
-    later fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>
+    deferred fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>
         = |meta| if x.dtype() == dtype { x.clone() } else { meta.uninit(dtype, &x.shape()) },
         fails "If there is no such conversion.";
 }
@@ -231,14 +231,14 @@ seam! {
     pub trait LayoutBackend;
 
     /// The runs of columns of each row of `x[T,W]`, one after the other.
-    later fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>
+    deferred fn columns(&self, x: &Tensor, runs: &[Columns]) -> Result<Tensor>
         = |meta| meta.with_width(x, runs.iter().map(Columns::width).sum()),
         fails "If element types do not fit or a run reads outside the row.";
     /// Gradient of [`LayoutBackend::columns`] with respect to `x[T,width]`.
-    later fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>
+    deferred fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Columns]) -> Result<Tensor>
         = |meta| meta.with_width(dy, width), fails "As [`LayoutBackend::columns`].";
     /// Concatenates matrices with the same number of rows along the columns.
-    later fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> = |meta| {
+    deferred fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> = |meta| {
         let width = parts.iter().map(|p| p.as_matrix().1).sum();
         match parts.first() {
             Some(first) => meta.with_width(first, width),
@@ -247,27 +247,27 @@ seam! {
     }, fails "If rows or element types differ.";
     /// `y[t,w] = x[t,w] · noise.at(keys[t], site, w)`: dropout and jitter. The gradient with respect to `x` is the same
     /// function of that with respect to `y`.
-    later fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>
+    deferred fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>
         = |meta| meta.like(x),
         fails "If there are not as many keys as rows, or the element type has no kernel.";
     /// `y[t,w] = x[t,w] + b[w]`.
-    later fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>
+    deferred fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>
         = |meta| meta.with_width(x, x.as_matrix().1);
     /// `y[t,w] = x[t,w] · s[t]` with `s[T]` f32.
-    later fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>
+    deferred fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>
         = |meta| meta.with_width(x, x.as_matrix().1);
     /// `Σ_w a[t,w] · b[t,w]`: `[T]` f32.
-    later fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.wide(&[a.as_matrix().0]);
+    deferred fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.wide(&[a.as_matrix().0]);
     /// `y[t,w] = x[t,w] · s[w]`.
-    later fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>
+    deferred fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>
         = |meta| meta.with_width(x, x.as_matrix().1);
     /// Gradient of [`LayoutBackend::scale_columns`] with respect to `s`, added in f32.
-    later fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    deferred fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
     /// Rows scaled to length 1.
-    later fn unit_rows(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1),
+    deferred fn unit_rows(&self, x: &Tensor) -> Result<Tensor> = |meta| meta.with_width(x, x.as_matrix().1),
         fails "If the element type has no kernel.";
     /// Gradient of [`LayoutBackend::unit_rows`] with respect to `x`, added in f32.
-    later fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    deferred fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
 }
 
 seam! {
@@ -275,11 +275,11 @@ seam! {
     pub trait EmbedBackend;
 
     /// Rows `ids[T]` (i32) of `table[V,H]`, which holds a `share` of the vocabulary; zeros for ids outside the share.
-    later fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>
+    deferred fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>
         = |meta| meta.uninit(table.dtype(), &[ids.numel(), table.as_matrix().1]),
         fails "If an id is outside the vocabulary.";
     /// `dtable[ids[t] - first] += dy[t]` in f32, in token order, for the ids that the table holds.
-    later fn embedding_backward(
+    deferred fn embedding_backward(
         &self,
         dtable: TensorMut<'_>,
         dy: &Tensor,
@@ -295,18 +295,18 @@ seam! {
     /// The contribution of each row of `logits[T,V]`, this share of the vocabulary from id `first` on, to its loss: `[T,3]`
     /// f32: its largest logit, the sum of `exp(logit - largest)`, and the logit of `targets[T]` (i32), 0 where the share does
     /// not hold it.
-    later fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>
+    deferred fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>
         = |meta| meta.wide(&[logits.as_matrix().0, 3]);
     /// The statistics `[T,3]` of the whole vocabulary, merged from those of its shares `[shares * T,3]` in that order.
-    later fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>
+    deferred fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>
         = |meta| meta.wide(&[statistics.as_matrix().0 / shares.max(1), 3]),
         fails "If the rows do not divide.";
     /// Negative log-likelihood `[T]` f32 in nats of rows with `statistics[T,3]`; 0 where `targets[T]` is negative.
-    later fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>
+    deferred fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>
         = |meta| meta.wide(&[targets.numel()]);
     /// `logits <- weights · (softmax - onehot)`, the gradient of `Σ weights · nll`, with the statistics of the whole
     /// vocabulary; a row of weight 0 becomes 0.
-    later fn cross_entropy_gradient(
+    deferred fn cross_entropy_gradient(
         &self,
         logits: &mut Tensor,
         statistics: &Tensor,
@@ -316,7 +316,7 @@ seam! {
     ) -> Result<()>, fails "If shapes or element types do not fit, or `logits` is shared.";
     /// [`LossBackend::cross_entropy_statistics`] of logits over the whole vocabulary, and then
     /// [`LossBackend::cross_entropy_gradient`] with them.
-    later fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor>
+    deferred fn cross_entropy_whole(&self, logits: &mut Tensor, targets: &Tensor, weights: &Tensor) -> Result<Tensor>
         = |meta| meta.cross_entropy_statistics(logits, targets, 0)?, fails "As these.";
 }
 
@@ -326,7 +326,7 @@ seam! {
 
     /// One AdamW step on windows of the flat state, all of `g.numel()` elements, f32; `grad_scale` multiplies
     /// the gradient first.
-    later fn adamw(
+    deferred fn adamw(
         &self,
         master: TensorMut<'_>,
         m: TensorMut<'_>,
@@ -337,7 +337,7 @@ seam! {
     ) -> Result<()>, fails "If sizes do not fit or a buffer is shared.";
     /// One step of gradient descent with momentum on windows of the flat state, all of `g.numel()` elements; `grad_scale`
     /// multiplies the gradient first.
-    later fn sgd(
+    deferred fn sgd(
         &self,
         master: TensorMut<'_>,
         momentum: TensorMut<'_>,
@@ -346,13 +346,13 @@ seam! {
         step: &Sgd,
     ) -> Result<()>, fails "If sizes do not fit or a buffer is shared.";
     /// `Σ x²` of squares in f64, without rounding.
-    answer fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>, fails "If `x` is not of the wide type.";
+    blocking fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>, fails "If `x` is not of the wide type.";
     /// Sets every element to zero.
-    later fn fill_zero(&self, x: &mut Tensor) -> Result<()>, fails "If the tensor is shared.";
+    deferred fn fill_zero(&self, x: &mut Tensor) -> Result<()>, fails "If the tensor is shared.";
     /// Multiplies every element by `factor`.
-    later fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>,
+    deferred fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>,
         fails "If the tensor is shared or not of a floating type.";
     /// `sum += factor · x`, both of the wide type.
-    later fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>,
+    deferred fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>,
         fails "If sizes or element types do not fit.";
 }

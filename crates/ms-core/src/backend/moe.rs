@@ -9,7 +9,7 @@ seam! {
 
     /// Experts `[T,K]` i32 and weights `[T,K]` f32 of tokens with router logits `[T,E]` f32; `bias[E]` f32 affects the choice
     /// only.
-    later fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)>
+    deferred fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)>
         = |meta| {
             let (tokens, count) = logits.as_matrix();
             let numbers: Vec<i32> = (0..tokens * router.top_k).map(|i| (i % count.max(1)) as i32).collect();
@@ -17,11 +17,11 @@ seam! {
             (experts, meta.uninit(logits.dtype(), &[tokens, router.top_k]))
         }, fails "If shapes or element types do not fit, or the router cannot pick `K` of `E`.";
     /// Weights `[T,K]` f32 of experts `[T,K]` i32 that were chosen by other means, with router logits `[T,E]` f32.
-    later fn weigh(&self, experts: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor>
+    deferred fn weigh(&self, experts: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor>
         = |meta| meta.uninit(logits.dtype(), &[logits.as_matrix().0, router.top_k]),
         fails "As [`MoeBackend::route`], and if an expert does not exist.";
     /// Gradient of the weights by the logits.
-    later fn route_backward(
+    deferred fn route_backward(
         &self,
         dweights: &Tensor,
         experts: &Tensor,
@@ -30,7 +30,7 @@ seam! {
     ) -> Result<Tensor> = |meta| meta.like(logits), fails "As [`MoeBackend::route`].";
     /// The load-balancing loss of the tokens with router logits `[T,E]` f32, and `grad_scale` times its gradient added to
     /// `dlogits` if given; see [`ExpertLoad`].
-    answer fn balance(
+    blocking fn balance(
         &self,
         dlogits: Option<&mut Tensor>,
         logits: &Tensor,
@@ -40,17 +40,17 @@ seam! {
     ) -> Result<f64>, fails "As [`MoeBackend::route`].";
     /// A row of `x[T,H]` for every copy that is not dropped, sorted by expert: `[R,H]`, where `R` is `T·K` if none is
     /// dropped.
-    later fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor>
+    deferred fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor>
         = |meta| meta.uninit(x.dtype(), &[routes.copies.len(), x.as_matrix().1]),
         fails "If shapes do not fit.";
     /// Gradient of [`MoeBackend::dispatch`].
-    later fn dispatch_backward(&self, dy: &Tensor, routes: &Routes) -> Result<Tensor>
+    deferred fn dispatch_backward(&self, dy: &Tensor, routes: &Routes) -> Result<Tensor>
         = |meta| meta.uninit(dy.dtype(), &[routes.tokens(), dy.as_matrix().1]), fails "If shapes do not fit.";
     /// The weighted sum of each token's copies, except dropped ones: `[T,H]`.
-    later fn combine(&self, x: &Tensor, weights: &Tensor, routes: &Routes) -> Result<Tensor>
+    deferred fn combine(&self, x: &Tensor, weights: &Tensor, routes: &Routes) -> Result<Tensor>
         = |meta| meta.uninit(x.dtype(), &[routes.tokens(), x.as_matrix().1]);
     /// Gradients of [`MoeBackend::combine`] with respect to rows and weights.
-    later fn combine_backward(
+    deferred fn combine_backward(
         &self,
         dy: &Tensor,
         x: &Tensor,
@@ -58,13 +58,13 @@ seam! {
         routes: &Routes,
     ) -> Result<(Tensor, Tensor)> = |meta| (meta.like(x), meta.wide_like(weights));
     /// Each expert's rows of `x[R,K]` through its matrix of `w[E,N,K]`, plus its row of `bias[E,N]`.
-    later fn expert_linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, routes: &Routes)
+    deferred fn expert_linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, routes: &Routes)
     -> Result<Tensor> = |meta| meta.uninit(x.dtype(), &[routes.copies.len(), w.dim(1)]);
     /// Gradient of [`MoeBackend::expert_linear`] with respect to `x`.
-    later fn expert_linear_dx(&self, dy: &Tensor, w: &Tensor, routes: &Routes) -> Result<Tensor>
+    deferred fn expert_linear_dx(&self, dy: &Tensor, w: &Tensor, routes: &Routes) -> Result<Tensor>
         = |meta| meta.uninit(dy.dtype(), &[routes.copies.len(), w.dim(2)]);
     /// Gradient with respect to `w`, added in f32.
-    later fn expert_linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor, routes: &Routes) -> Result<()>;
+    deferred fn expert_linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor, routes: &Routes) -> Result<()>;
     /// Gradient with respect to `bias`, added in f32.
-    later fn expert_linear_db(&self, db: TensorMut<'_>, dy: &Tensor, routes: &Routes) -> Result<()>;
+    deferred fn expert_linear_db(&self, db: TensorMut<'_>, dy: &Tensor, routes: &Routes) -> Result<()>;
 }

@@ -6,7 +6,7 @@
 /// Each method is written once, as `HOW fn NAME(&self, ARGUMENTS) -> RESULT`, and yields the trait method, its forwarding in
 /// `Delayed`, and its implementation for the meta device:
 ///
-/// - `later`: the method returns tensors and may be deferred; `answer`: it returns a host value and waits for the device.
+/// - `deferred`: the method returns tensors and may be deferred; `blocking`: it returns a host value and waits for the device.
 /// - `= |meta| EXPRESSION`: the result on the meta device (`Default::default()` if left out).
 /// - `fails "TEXT"`: the text of `# Errors` (if left out: shapes or element types that do not fit).
 ///
@@ -15,7 +15,7 @@
 ///     /// Sums.
 ///     pub trait SumBackend;
 ///     /// The sum of `a` and `b`.
-///     later fn sum(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
+///     deferred fn sum(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> = |meta| meta.like(a);
 /// }
 /// ```
 macro_rules! seam {

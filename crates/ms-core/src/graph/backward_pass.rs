@@ -186,10 +186,7 @@ impl BackwardPass {
     /// Does the held-back work when an exchange was passed that no gradient reached. Work is held back only if an exchange
     /// follows.
     fn run_after_exchange(&mut self, exchanged: bool, sink: &mut dyn GradSink) -> Result<()> {
-        match exchanged {
-            true => std::mem::take(&mut self.held_back).run(&self.device, sink),
-            false => Ok(()),
-        }
+        if exchanged { std::mem::take(&mut self.held_back).run(&self.device, sink) } else { Ok(()) }
     }
 }
 

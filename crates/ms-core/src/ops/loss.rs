@@ -282,13 +282,14 @@ pub fn linear_cross_entropy(
     let zeros = |shape| Tensor::zeros(arena, wide, shape);
     let mut gradients = g.records().then(|| Gradients {
         dx: Tensor::uninit(arena, entered.dtype(), [own, hidden]),
-        dw: match head.formed_later {
-            true => WeightGradient::Of {
+        dw: if head.formed_later {
+            WeightGradient::Of {
                 d: Tensor::uninit(arena, entered.dtype(), [tokens, head.w.value().dim(0)]),
                 x: entered.clone(),
                 chunks,
-            },
-            false => WeightGradient::Formed(zeros(head.w.value().shape())),
+            }
+        } else {
+            WeightGradient::Formed(zeros(head.w.value().shape()))
         },
         db: head.bias.map(|b| zeros(b.value().shape())),
     });

@@ -287,9 +287,8 @@ impl Loads {
     /// Each loss by itself.
     fn losses(&self, device: &Device, logits: &Tensor, router: &Router, c: Auxiliary) -> Result<Auxiliary> {
         let none = Auxiliary::default();
-        let loss = |alone: Auxiliary| match alone.any() {
-            true => device.balance(None, logits, &self.with(alone), router, 1.0),
-            false => Ok(0.0),
+        let loss = |alone: Auxiliary| {
+            if alone.any() { device.balance(None, logits, &self.with(alone), router, 1.0) } else { Ok(0.0) }
         };
         Ok(Auxiliary {
             experts: loss(Auxiliary { experts: c.experts, ..none })?,

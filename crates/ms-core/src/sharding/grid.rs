@@ -187,20 +187,20 @@ impl Grid {
 
     /// Ranks that hold the same parameters, or the same experts.
     pub fn alike(&self, experts: bool) -> usize {
-        match experts {
-            true => self.expert.size(Axis::Dp),
-            false => self.dense.size(Axis::Dp) * self.dense.size(Axis::Cp),
+        if experts {
+            self.expert.size(Axis::Dp)
+        } else {
+            self.dense.size(Axis::Dp) * self.dense.size(Axis::Cp)
         }
     }
 
     /// The instance of the optimizer that `rank` is in, as holder of dense parameters or of experts.
     pub fn instance(&self, rank: usize, experts: bool) -> usize {
-        let of_alike = match experts {
-            true => self.expert.coord(rank, Axis::Dp),
-            false => {
-                let cp = self.dense.size(Axis::Cp);
-                self.dense.coord(rank, Axis::Dp) * cp + self.dense.coord(rank, Axis::Cp)
-            }
+        let of_alike = if experts {
+            self.expert.coord(rank, Axis::Dp)
+        } else {
+            let cp = self.dense.size(Axis::Cp);
+            self.dense.coord(rank, Axis::Dp) * cp + self.dense.coord(rank, Axis::Cp)
         };
         of_alike / self.optimizer.shards(self.alike(experts))
     }

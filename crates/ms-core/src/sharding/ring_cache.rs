@@ -27,9 +27,6 @@ pub struct RingCache {
 impl RingCache {
     /// What layer `layer`, counted from 0 over the whole model, keeps.
     pub fn of_layer(&self, layer: usize) -> RingCachePolicy {
-        match layer.is_multiple_of(self.interval + 1) {
-            true => self.policy,
-            false => RingCachePolicy::Nothing,
-        }
+        if layer.is_multiple_of(self.interval + 1) { self.policy } else { RingCachePolicy::Nothing }
     }
 }

@@ -2,8 +2,8 @@
 //! reference device, in its crate (`tests/ops`).
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
-mod kept;
 mod router_losses;
+mod saved;
 
 use ms_core::ops::*;
 use ms_core::{

@@ -194,9 +194,10 @@ impl SftDataset {
                 attention_mask.truncate(room);
                 let (mut position_ids, mut ends) = (None, Vec::new());
                 if let Form::Packed { neat, restart } = self.options.form {
-                    let inside = match neat {
-                        true => positions_by_mask(&attention_mask),
-                        false => positions_by_eos(&input_ids, self.options.eos),
+                    let inside = if neat {
+                        positions_by_mask(&attention_mask)
+                    } else {
+                        positions_by_eos(&input_ids, self.options.eos)
                     };
                     let length = inside.len() as i32;
                     ends = (1..length).filter(|&i| inside[i as usize] == 0).collect();

@@ -73,10 +73,7 @@ pub(super) fn stage(r: usize, pp: usize, m: usize) -> Vec<Action> {
     for i in 0..left {
         for chunk in [1, 0] {
             put_off |= i == left / 2 && usize::from(r.is_multiple_of(2)) != chunk;
-            match put_off {
-                true => lane.backward_input(chunk),
-                false => lane.backward(chunk),
-            }
+            if put_off { lane.backward_input(chunk) } else { lane.backward(chunk) }
         }
     }
     for _ in 0..after {

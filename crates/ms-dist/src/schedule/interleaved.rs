@@ -22,13 +22,12 @@ pub(super) fn check(pp: usize, m: usize, group: usize) -> Result<(), Impossible>
     if group >= pp && fits(m) {
         return Ok(());
     }
-    let near = match group >= pp {
-        true => {
-            let fewer = (pp..m).rev().find(|&n| fits(n)).map(|n| format!("{n} or ")).unwrap_or_default();
-            let more = (m + 1..=m.max(group) + pp).find(|&n| fits(n)).unwrap_or(pp);
-            format!("; {fewer}{more} would do")
-        }
-        false => String::new(),
+    let near = if group >= pp {
+        let fewer = (pp..m).rev().find(|&n| fits(n)).map(|n| format!("{n} or ")).unwrap_or_default();
+        let more = (m + 1..=m.max(group) + pp).find(|&n| fits(n)).unwrap_or(pp);
+        format!("; {fewer}{more} would do")
+    } else {
+        String::new()
     };
     Err(Impossible(format!(
         "interleaved stages: expected groups of at least {pp} micro-batches, the last one too, and at most all of them, found {m} \
@@ -49,9 +48,10 @@ pub(super) fn stage(r: usize, s: &Shape) -> Vec<Action> {
         passes.extend((0..s.chunks).flat_map(|chunk| group.clone().map(move |micro| (micro, chunk))));
     }
     let all = passes.len();
-    let warm = match s.forwards_first && s.micro_batches == s.pp {
-        true => all,
-        false => ((s.pp - r - 1) * 2 + (s.chunks - 1) * s.group).min(all),
+    let warm = if s.forwards_first && s.micro_batches == s.pp {
+        all
+    } else {
+        ((s.pp - r - 1) * 2 + (s.chunks - 1) * s.group).min(all)
     };
     let forward = |k: usize| Action::Forward { micro: passes[k].0, chunk: passes[k].1 };
     let backward = |k: usize| Action::Backward { micro: passes[k].0, chunk: s.chunks - 1 - passes[k].1 };

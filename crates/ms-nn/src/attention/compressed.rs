@@ -10,7 +10,7 @@
 //! indexer's queries and entries by a Hadamard matrix, which leaves scores unchanged. The loss that trains the indexer is
 //! upstream's.
 
-use super::Shared;
+use super::AttentionBuilder;
 use super::entries::{Compressor, Entries};
 use super::training::{Picked, Training};
 use crate::batch::QuerySpan;
@@ -61,12 +61,12 @@ impl CompressedShape {
     }
 }
 
-pub(super) fn shared(
+pub(super) fn builder(
     c: &ModelConfig,
     sizes: &Compressed,
     tp: usize,
     rotary: &super::Tables<'_>,
-) -> crate::Result<Box<dyn Shared>> {
+) -> crate::Result<Box<dyn AttentionBuilder>> {
     let all = 0..c.layers + c.mtp;
     let first = |pooled| all.clone().find(|&l| c.layer(l).pooled.is_some() == pooled);
     let tables = |pooled| Ok::<_, crate::Error>(first(pooled).map(rotary).transpose()?.flatten());
@@ -74,7 +74,7 @@ pub(super) fn shared(
     Ok(Box::new(Arc::new(CompressedShape::new(c, sizes, tp, rotary))))
 }
 
-impl Shared for Arc<CompressedShape> {
+impl AttentionBuilder for Arc<CompressedShape> {
     fn layer(
         &self,
         scope: &Scope<'_>,
@@ -354,12 +354,11 @@ impl Indexer {
             }
             return Ok(Picked::default());
         }
-        let ([q, w], entries) = match trained.is_some() {
-            true => self.operands(pass, cache, &x, &down)?,
-            false => {
-                let mut quiet = Graph::inference(&device);
-                self.operands(&mut pass.quietly(&mut quiet), cache, &x, &down)?
-            }
+        let ([q, w], entries) = if trained.is_some() {
+            self.operands(pass, cache, &x, &down)?
+        } else {
+            let mut quiet = Graph::inference(&device);
+            self.operands(&mut pass.quietly(&mut quiet), cache, &x, &down)?
         };
         let operands = [q, entries.rows, w];
         let [q, k, w] = operands.each_ref().map(Var::value);

@@ -1,6 +1,6 @@
 //! Grouped-query attention.
 
-use super::Shared;
+use super::AttentionBuilder;
 use super::training::AttentionProbe;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::mixer::TokenMixer;
@@ -11,7 +11,9 @@ use ms_core::{
     Activation, Alibi, AttentionDropout, AttentionOptions, Columns, Error, Graph, HeadLayout, ParamId,
     QkvRows, Result, Rotary, Tensor, Var, ops,
 };
-use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
+use ms_dist::{
+    ColumnExchange, HeadPartition, context_attention, picks_of_documents, to_sequences, to_shares,
+};
 use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm, Role, Swapped};
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,26 +66,23 @@ struct Grouped {
     columns: [Vec<Range<usize>>; 2],
 }
 
-fn head_shares(c: &ModelConfig, layer: usize, ranks: usize) -> HeadShares {
+fn head_partition(c: &ModelConfig, layer: usize, ranks: usize) -> HeadPartition {
     let (all, groups) = c.heads_of(layer);
     let heads_per_group = all.checked_div(groups).unwrap_or(0);
-    HeadShares::new(HeadLayout { groups, heads_per_group, head_dim: c.head_dim }, ranks)
+    HeadPartition::new(HeadLayout { groups, heads_per_group, head_dim: c.head_dim }, ranks)
 }
 
 /// Columns of the packed rows that `layer` lends to later ones, on each of the `ranks` that share it.
 pub fn shared_kv_columns(c: &ModelConfig, layer: usize, ranks: usize) -> usize {
-    let own = head_shares(c, layer, ranks).own;
+    let own = head_partition(c, layer, ranks).own;
     (own.heads() + 2 * own.groups) * own.head_dim
 }
 
 /// What `rank` of the `ranks` that share a layer of grouped attention and the others hand each other between projections and
 /// attention; `None`: nothing.
 pub fn head_exchange(c: &ModelConfig, layer: usize, rank: usize, ranks: usize) -> Option<ColumnExchange> {
-    let shares = head_shares(c, layer, ranks);
-    match c.scores.output_gate {
-        true => shares.of_projections(rank, ranks),
-        false => shares.of_packed(rank, ranks),
-    }
+    let shares = head_partition(c, layer, ranks);
+    if c.scores.output_gate { shares.of_projections(rank, ranks) } else { shares.of_packed(rank, ranks) }
 }
 
 impl Grouped {
@@ -94,7 +93,7 @@ impl Grouped {
         (rank, ranks): (usize, usize),
         rotary: Option<Rotary>,
     ) -> Self {
-        let shares = head_shares(c, layer, ranks);
+        let shares = head_partition(c, layer, ranks);
         let exchange = head_exchange(c, layer, rank, ranks);
         let heads = shares.own;
         let (g, m, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
@@ -142,18 +141,18 @@ struct Kinds {
     windowed: Option<Arc<Grouped>>,
 }
 
-pub(super) fn shared(
+pub(super) fn builder(
     c: &ModelConfig,
     tp: (usize, usize),
     rotary: &super::Tables<'_>,
-) -> crate::Result<Box<dyn Shared>> {
+) -> crate::Result<Box<dyn AttentionBuilder>> {
     let like = |layer| Ok::<_, crate::Error>(Arc::new(Grouped::new(c, layer, tp, rotary(layer)?)));
     let first = |windowed| (0..c.layers).find(|&l| c.window(l).is_some() == windowed);
     let windowed = c.windowed.as_ref().and_then(|_| first(true));
     Ok(Box::new(Kinds { all: like(first(false).unwrap_or(0))?, windowed: windowed.map(like).transpose()? }))
 }
 
-impl Shared for Kinds {
+impl AttentionBuilder for Kinds {
     fn layer(
         &self,
         scope: &Scope<'_>,
@@ -359,9 +358,10 @@ impl CoreAttention {
     /// layer may keep nothing but these rows, and run it again in the backward pass.
     pub(crate) fn run(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
         pass.swapping(Swapped::CORE, &[qkv], |pass| {
-            match pass.save_policy.recompute_core_attention && pass.g.records() {
-                true => self.run_recomputed(pass, qkv),
-                false => self.attend(pass, cache, qkv),
+            if pass.save_policy.recompute_core_attention && pass.g.records() {
+                self.run_recomputed(pass, qkv)
+            } else {
+                self.attend(pass, cache, qkv)
             }
         })
     }

@@ -5,7 +5,7 @@
 //! latents and rotated keys, which are much smaller than the keys and values of all heads, and each computes those of its own
 //! heads for all tokens; or they exchange heads of queries, keys and values for tokens.
 
-use super::Shared;
+use super::AttentionBuilder;
 use super::grouped::{CoreAttention, score_options};
 use super::training::{AttentionProbe, Picked, Training};
 use crate::batch::QuerySpan;
@@ -104,18 +104,18 @@ impl LatentShape {
     }
 }
 
-pub(super) fn shared(
+pub(super) fn builder(
     c: &ModelConfig,
     sizes: &Mla,
     tp: usize,
     rotary: &super::Tables<'_>,
-) -> crate::Result<Box<dyn Shared>> {
+) -> crate::Result<Box<dyn AttentionBuilder>> {
     let part = "latent attention without rotary positions";
     let rotary = rotary(0)?.ok_or(crate::Error::Unsupported { family: c.family, part })?;
     Ok(Box::new(Arc::new(LatentShape::new(c, sizes, tp, rotary))))
 }
 
-impl Shared for Arc<LatentShape> {
+impl AttentionBuilder for Arc<LatentShape> {
     fn layer(
         &self,
         scope: &Scope<'_>,
@@ -190,9 +190,10 @@ impl Latent {
             let [queries, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
             latent = norm(pass, self.q_norm, &queries)?;
             below = norm(pass, self.kv_norm, &low)?;
-            shared = match pass.ctx.linears.overlap_gathers {
-                true => SharedKey::OfOwnTokens(key),
-                false => SharedKey::Whole(pass.enter(&key)?),
+            shared = if pass.ctx.linears.overlap_gathers {
+                SharedKey::OfOwnTokens(key)
+            } else {
+                SharedKey::Whole(pass.enter(&key)?)
             };
             if let Some(indexer) = &self.indexer {
                 let picked = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
@@ -283,9 +284,10 @@ impl Latent {
             return Ok(([q, kv], key.whole(pass)?));
         }
         let q = self.queries(pass, latent)?;
-        let kv = match self.q_up.is_some() {
-            true => pass.column_parallel(below, [self.kv_up])?.into_iter().next().expect("one layer"),
-            false => pass.linear(below, self.kv_up)?,
+        let kv = if self.q_up.is_some() {
+            pass.column_parallel(below, [self.kv_up])?.into_iter().next().expect("one layer")
+        } else {
+            pass.linear(below, self.kv_up)?
         };
         Ok(([q, kv], shared.whole(pass)?))
     }
@@ -423,9 +425,10 @@ impl SharedKey {
 
 impl TokenMixer for Latent {
     fn forward(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
-        let values = match pass.save_policy.recompute_attention && pass.g.records() {
-            true => self.attend_again(pass, x)?,
-            false => self.attend(pass, cache, x)?,
+        let values = if pass.save_policy.recompute_attention && pass.g.records() {
+            self.attend_again(pass, x)?
+        } else {
+            self.attend(pass, cache, x)?
         };
         pass.swapping(Swapped::PROJ, &[&values], |pass| pass.row_parallel(&values, self.out))
     }
@@ -502,12 +505,11 @@ impl Indexer {
         let device = pass.g.device().clone();
         let (x, latent) = (pass.all_detached(x)?, pass.all_detached(latent)?);
         let trained = pass.batch.indexer_loss.clone().filter(|_| cache.is_none());
-        let operands = match trained.is_some() && pass.g.records() {
-            true => self.operands(pass, &x, &latent)?,
-            false => {
-                let mut quiet = Graph::inference(&device);
-                self.operands(&mut pass.quietly(&mut quiet), &x, &latent)?
-            }
+        let operands = if trained.is_some() && pass.g.records() {
+            self.operands(pass, &x, &latent)?
+        } else {
+            let mut quiet = Graph::inference(&device);
+            self.operands(&mut pass.quietly(&mut quiet), &x, &latent)?
         };
         let [q, k, w] = operands.each_ref().map(Var::value);
         let (q, k) = (device.cast(q, w.dtype())?, device.cast(k, w.dtype())?);

@@ -18,8 +18,8 @@ use ms_spec::{Attention, Mixer, ModelConfig};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What the layers of a kind of attention share.
-pub(crate) trait Shared: Debug + Send + Sync {
+/// Builds the layers of a kind of attention from what they share.
+pub(crate) trait AttentionBuilder: Debug + Send + Sync {
     /// The attention of layer `number`, whose parameters are in `scope`, on rank `tp.0` of `tp.1`.
     ///
     /// # Errors
@@ -36,15 +36,19 @@ pub(crate) trait Shared: Debug + Send + Sync {
 /// Makes the rotary tables of a layer, if positions enter by rotation.
 type Tables<'a> = dyn Fn(usize) -> Result<Option<Rotary>> + 'a;
 
-/// What layers of `c`'s attention share on rank `tp.0` of `tp.1`.
+/// The builder of the layers of `c`'s attention on rank `tp.0` of `tp.1`.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a kind without the positions that it needs, and what `rotary` fails with.
-pub(crate) fn shared(c: &ModelConfig, tp: (usize, usize), rotary: &Tables<'_>) -> Result<Box<dyn Shared>> {
+pub(crate) fn builder(
+    c: &ModelConfig,
+    tp: (usize, usize),
+    rotary: &Tables<'_>,
+) -> Result<Box<dyn AttentionBuilder>> {
     match &c.attention {
-        Attention::Grouped => grouped::shared(c, tp, rotary),
-        Attention::Latent(sizes) => latent::shared(c, sizes, tp.1, rotary),
-        Attention::Compressed(sizes) => compressed::shared(c, sizes, tp.1, rotary),
+        Attention::Grouped => grouped::builder(c, tp, rotary),
+        Attention::Latent(sizes) => latent::builder(c, sizes, tp.1, rotary),
+        Attention::Compressed(sizes) => compressed::builder(c, sizes, tp.1, rotary),
     }
 }
 

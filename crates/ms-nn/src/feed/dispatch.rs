@@ -54,9 +54,10 @@ impl Experts {
         let across = pass.ctx.experts_across_dense();
         let group = if across { pass.ctx.tp_ep_group() } else { pass.ctx.ep_group() };
         let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && group.size() > 1;
-        let out = match gathered {
-            true => self.gathered(pass, &group, x, weights, routes)?,
-            false => self.sent(pass, x, weights, routes)?,
+        let out = if gathered {
+            self.gathered(pass, &group, x, weights, routes)?
+        } else {
+            self.sent(pass, x, weights, routes)?
         };
         pass.dispatched.drain(..).for_each(|rows| rows.forget());
         Ok(out)
@@ -117,9 +118,10 @@ impl Experts {
         let tokens = group.all_gather("tokens of each rank", own)?.wait()?;
         let tokens: Arc<[usize]> = tokens.ready()?.as_slice::<i64>()?.iter().map(|&n| n as usize).collect();
         let shape = [routes.tokens(), routes.top_k];
-        let choices = match arena.is_meta() {
-            true => Tensor::uninit(&arena, DType::I32, shape),
-            false => Tensor::from_slice(&arena, shape, &choices_of(routes))?,
+        let choices = if arena.is_meta() {
+            Tensor::uninit(&arena, DType::I32, shape)
+        } else {
+            Tensor::from_slice(&arena, shape, &choices_of(routes))?
         };
         let choices = begin_all_rows(&***group, "choices", choices, &tokens)?;
         // After the weights, so that in a backward pass the tokens are returned right after their experts.
@@ -132,9 +134,10 @@ impl Experts {
         let mine = before * routes.top_k..(before + tokens[group.rank()]) * routes.top_k;
         let taken = |(copy, &e): (usize, &i32)| {
             let e = e as usize;
-            match e < self.experts {
-                true => e.checked_sub(first).filter(|&e| e < here),
-                false => mine.contains(&copy).then_some(here + e.wrapping_sub(self.experts)),
+            if e < self.experts {
+                e.checked_sub(first).filter(|&e| e < here)
+            } else {
+                mine.contains(&copy).then_some(here + e.wrapping_sub(self.experts))
             }
         };
         let (count, top_k) = (here + routes.starts.len() - 1 - self.experts, routes.top_k);
@@ -168,9 +171,10 @@ impl Experts {
         let (all, width) = rows.value().as_matrix();
         let end = routes.starts[experts];
         if end == all {
-            let first = match routes.starts.len() - 1 == experts {
-                true => routes.clone(),
-                false => Arc::new(routes.first(experts)),
+            let first = if routes.starts.len() - 1 == experts {
+                routes.clone()
+            } else {
+                Arc::new(routes.first(experts))
             };
             return worked(pass, rows, &first);
         }
@@ -208,14 +212,13 @@ impl Experts {
         let arriving = ep.all_to_all("rows per expert", sent)?.wait()?;
         let (send, receive) = (sums(&counts, here), sums(arriving.ready()?.as_slice::<i64>()?, here));
         let in_flight = pass.ctx.overlap_experts && ep.size() > 1;
-        let mut arrived = match in_flight {
-            true => {
-                let rows = PendingRows::begin_exchange(pass.g, &ep, rows, &send, &receive)?;
-                self.run_shared_experts(pass)?;
-                pass.resume_overlapped()?;
-                rows.finish(pass.g)?
-            }
-            false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
+        let mut arrived = if in_flight {
+            let rows = PendingRows::begin_exchange(pass.g, &ep, rows, &send, &receive)?;
+            self.run_shared_experts(pass)?;
+            pass.resume_overlapped()?;
+            rows.finish(pass.g)?
+        } else {
+            exchange_rows(pass.g, &ep, rows, &send, &receive)?
         };
         if ep.size() > 1 {
             let (comm, send, receive) = (ep.comm.clone(), send.clone(), receive.clone());
@@ -223,9 +226,10 @@ impl Experts {
                 Ok(comm.exchange_known_rows("exchange_rows", rows, &send, &receive)?.wait()?)
             });
         }
-        let out = match joined {
-            true => self.joined(pass, &arrived, &arriving, here)?,
-            false => self.sorted(pass, &arrived, arriving.ready()?.as_slice::<i64>()?, here)?,
+        let out = if joined {
+            self.joined(pass, &arrived, &arriving, here)?
+        } else {
+            self.sorted(pass, &arrived, arriving.ready()?.as_slice::<i64>()?, here)?
         };
         if !in_flight {
             return exchange_rows(pass.g, &ep, &out, &receive, &send);
@@ -292,13 +296,12 @@ impl Experts {
         if each.iter().all(|&n| n == 0) {
             return gather_rows(pass.g, ranks, x, each);
         }
-        let all = match pass.ctx.overlap_experts {
-            true => {
-                let rows = PendingRows::begin_gather(pass.g, ranks, x, each)?;
-                self.run_shared_experts(pass)?;
-                rows.finish(pass.g)?
-            }
-            false => gather_rows(pass.g, ranks, x, each)?,
+        let all = if pass.ctx.overlap_experts {
+            let rows = PendingRows::begin_gather(pass.g, ranks, x, each)?;
+            self.run_shared_experts(pass)?;
+            rows.finish(pass.g)?
+        } else {
+            gather_rows(pass.g, ranks, x, each)?
         };
         let (comm, each) = (ranks.comm.clone(), each.clone());
         Ok(pass.on_the_way(all, x, move |_, x| all_rows(&*comm, "gather_rows", x, &each)))

@@ -113,9 +113,10 @@ fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Te
     let tokens = pass.batch.tokens.rows(seen.start, seen.len())?;
     let share = VocabShare::all(table.as_matrix().0);
     let rows = pass.g.device().embedding(&table, &tokens, share)?;
-    let numbers: Vec<i32> = match rows.is_meta() {
-        true => (0..rows.numel()).map(|i| (i % choices.max(1)) as i32).collect(),
-        false => rows.ready()?.to_f32_vec()?.iter().map(|&e| e as i32).collect(),
+    let numbers: Vec<i32> = if rows.is_meta() {
+        (0..rows.numel()).map(|i| (i % choices.max(1)) as i32).collect()
+    } else {
+        rows.ready()?.to_f32_vec()?.iter().map(|&e| e as i32).collect()
     };
     Tensor::from_slice(rows.arena(), rows.shape(), &numbers)
 }
@@ -295,11 +296,10 @@ impl Experts {
         let second = layer.weight == self.fc2.weight;
         let bias = pass.param(layer.bias.filter(|_| !second || self.first_of_etp)?);
         let etp = pass.ctx.etp_group().over;
-        match second {
-            true => {
-                Some(bias.resharded("bias of one rank", etp, ShardState::Replicated, ShardState::Partial))
-            }
-            false => Some(bias),
+        if second {
+            Some(bias.resharded("bias of one rank", etp, ShardState::Replicated, ShardState::Partial))
+        } else {
+            Some(bias)
         }
     }
 

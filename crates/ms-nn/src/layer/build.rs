@@ -2,7 +2,7 @@
 
 use super::{Layer, Network, ShardCoords, Sublayer};
 use crate::Result;
-use crate::attention::Shared;
+use crate::attention::AttentionBuilder;
 use crate::feed::{Dense, Experts};
 use crate::mixer::{self, TokenMixer};
 use crate::params::Scope;
@@ -17,10 +17,10 @@ impl Layer {
         c: &ModelConfig,
         (number, half): (usize, Option<usize>),
         ShardCoords { tp, etp }: ShardCoords,
-        shared: &dyn Shared,
+        attention: &dyn AttentionBuilder,
     ) -> Result<Self> {
         let kind = c.layer(number);
-        let mix = mixer(scope, c, number, tp, shared)?;
+        let mix = mixer(scope, c, number, tp, attention)?;
         let mlp = scope.of(Part::Dense);
         let network = match (half, kind.feed) {
             (Some(half), _) => {
@@ -64,11 +64,11 @@ fn mixer(
     c: &ModelConfig,
     number: usize,
     tp: (usize, usize),
-    shared: &dyn Shared,
+    attention: &dyn AttentionBuilder,
 ) -> Result<Option<Arc<dyn TokenMixer>>> {
     Ok(match c.layer(number).mixer {
         Mixer::Attention | Mixer::SharedKv => {
-            Some(shared.layer(&scope.of(Part::Attention), c, number, tp)?)
+            Some(attention.layer(&scope.of(Part::Attention), c, number, tp)?)
         }
         other => mixer::recurrent(other, scope, c, tp.1),
     })

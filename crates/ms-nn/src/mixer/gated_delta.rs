@@ -5,7 +5,7 @@ use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use ms_core::{Activation, Columns, DeltaRule, HeadLayout, Norm, ParamId, Result, Var, ops};
-use ms_dist::HeadShares;
+use ms_dist::HeadPartition;
 use ms_spec::{GatedDelta, ModelConfig, Role};
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl TokenMixer for GatedDeltaMixer {
         let inputs = [(&qkv, &channels[..]), (&decay, &numbers[..]), (&beta, &numbers[..])];
         let given = [(&w, &channels[..])];
         let y = over_documents(pass, cache, inputs, &given, |pass, cache, [qkv, decay, beta], w, share| {
-            let key_heads = HeadShares::new(layout, share.ranks).own.groups;
+            let key_heads = HeadPartition::new(layout, share.ranks).own.groups;
             let shape = DeltaRule { key_heads, value_heads: value_heads / share.ranks, key_dim, value_dim };
             let (qk, values) = (key_heads * key_dim, shape.value_heads * value_dim);
             let (slots, g, segments) = (pass.slots, &mut *pass.g, share.segments);

@@ -5,7 +5,7 @@ use crate::cache::{LayerCache, LayerMemory};
 use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use ms_core::{Activation, HeadLayout, Norm, ParamId, Result, StateSpace, Tensor, Var, ops};
-use ms_dist::HeadShares;
+use ms_dist::HeadPartition;
 use ms_spec::{Mamba2, Role};
 
 /// Mamba2's mixer.
@@ -62,7 +62,7 @@ impl TokenMixer for Mamba2Mixer {
         let inputs = [(&convolved, &channels[..]), (&dt, &numbers[..])];
         let y = over_documents(pass, cache, inputs, &given, |pass, cache, [convolved, dt], given, share| {
             let (conv, own) = given.split_at(given.len() - 3);
-            let groups = HeadShares::new(layout, share.ranks).own.groups;
+            let groups = HeadPartition::new(layout, share.ranks).own.groups;
             let shape = StateSpace { heads: heads / share.ranks, groups, ..shape };
             let (inner, bc) = (shape.heads * shape.head_dim, shape.groups * shape.state);
             let (slots, g, segments) = (pass.slots, &mut *pass.g, share.segments);

@@ -11,7 +11,7 @@ use gated_delta::GatedDeltaMixer;
 use mamba2::Mamba2Mixer;
 use mamba3::Mamba3Mixer;
 use ms_core::{Columns, HeadLayout, ParamId, Result, Segment, Tensor, Var, ops};
-use ms_dist::{HeadShares, to_sequences, to_shares};
+use ms_dist::{HeadPartition, to_sequences, to_shares};
 use ms_spec::{Mixer, ModelConfig, Part};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -134,7 +134,7 @@ impl Section {
     fn of(self, rank: usize, ranks: usize) -> Vec<Range<usize>> {
         match self {
             Self::Heads(size) => std::iter::once(rank * size / ranks..(rank + 1) * size / ranks).collect(),
-            Self::Groups(all) => HeadShares::new(all, ranks).keys_of(rank),
+            Self::Groups(all) => HeadPartition::new(all, ranks).keys_of(rank),
         }
     }
 }

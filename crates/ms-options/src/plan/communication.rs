@@ -5,7 +5,7 @@ use crate::resolve::Resolved;
 use crate::resolve::stages;
 use anyhow::Result;
 use ms_core::{Axis, RingCachePolicy};
-use ms_dist::HeadShares;
+use ms_dist::HeadPartition;
 use ms_spec::{
     Attention, Block, ExpertBytes, ExpertExchange, Feed, Item, Mixer, PlacedParam, Placement, memory,
 };
@@ -164,8 +164,8 @@ impl<'a> Rank<'a> {
             // Heads for tokens and back, near the width of the stream each.
             return [share(2 * self.tokens * c.hidden / self.tp * self.element, ulysses * ring); 2];
         }
-        let heads = HeadShares::new(c.attended(number), self.tp).own;
-        let shares = HeadShares::new(heads, ulysses);
+        let heads = HeadPartition::new(c.attended(number), self.tp).own;
+        let shares = HeadPartition::new(heads, ulysses);
         let columns = ulysses * shares.own.packed_width() + heads.heads() * heads.head_dim;
         let exchanged = share(self.tokens * columns * self.element, ulysses);
         let block = self.tokens * ulysses * 2 * shares.own.groups * shares.own.head_dim;
@@ -253,7 +253,7 @@ pub(crate) fn of_stage(
     let mut sent = Sent::default();
     for (k, items) in chunks.iter().enumerate() {
         let layers = items.iter().filter(|item| matches!(item, Item::Layer { .. })).count();
-        let mut again = c.recompute.of_chunk(k, chunks.len()).layers(layers);
+        let mut again = c.memory.recompute.of_chunk(k, chunks.len()).layers(layers);
         for &item in items {
             let of_item = rank.item(item);
             sent.add(of_item);

@@ -10,7 +10,7 @@ use ms_cli::{Usage, refuse};
 use ms_core::{Axis, Grid, GridRules, GridSizes};
 use ms_dist::{ContextParallel, ParallelOptions};
 use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
-use ms_trainer::{PipelineOrder, TrainConfig};
+use ms_trainer::{PipelineConfig, PipelineOrder, TrainConfig};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -224,21 +224,21 @@ fn set_aside(o: &Options, r: &Resolved) -> Vec<String> {
     let known = |c: &&String| matches!(c.as_str(), "megatron_cp_algo" | "ulysses_cp_algo");
     let context = s.context.given().filter(|c| !known(c)).map(|c| format!("--context-parallel-algo {c}"));
     let recompute =
-        (r.config.recompute != Recompute::None).then(|| "--recompute-granularity full".to_owned());
+        (r.config.memory.recompute != Recompute::None).then(|| "--recompute-granularity full".to_owned());
     let flags = [
         s.layer_list.written,
         o.model_flags.written("noop_layers"),
         s.layers_per_chunk.written,
         s.chunks.written,
         s.group.written,
-        s.order.written.filter(|_| r.config.order == PipelineOrder::DualPipeV),
+        s.order.written.filter(|_| r.config.pipeline.order == PipelineOrder::DualPipeV),
         s.extend_ep.written,
         s.extended.written,
         s.etp.written,
         s.window.written,
         s.ulysses.written,
     ];
-    let flags = flags.into_iter().flatten().chain(o.shares.given()).map(str::to_owned);
+    let flags = flags.into_iter().flatten().chain(o.stage_layers.given()).map(str::to_owned);
     flags.chain(context).chain(recompute).collect()
 }
 
@@ -390,13 +390,16 @@ fn spread(
     let model = ModelConfig { padded_vocab, ..c.model.clone() };
     let tokens = (sequence_parallel, r.topology.parallel.dispatcher);
     topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
-    let order = match r.config.order {
+    let order = match r.config.pipeline.order {
         PipelineOrder::ZeroBubble { .. } => PipelineOrder::ZeroBubble { group: None },
         PipelineOrder::Plain { forwards_first, .. } => PipelineOrder::Plain { group: None, forwards_first },
         _ => PipelineOrder::Plain { group: None, forwards_first: o.upstream == Upstream::V2_0_0 },
     };
     let bucket_size = crate::resolve::bucket_size(o, (&model, &stages), &grid).ok()?;
-    let config = TrainConfig { model, stages: stages.clone(), order, recompute, bucket_size, ..c.clone() };
+    let mut config = TrainConfig { model, ..c.clone() };
+    config.pipeline = PipelineConfig { stages: stages.clone(), order, ..config.pipeline };
+    config.memory.recompute = recompute;
+    config.data_parallel.buckets.size = bucket_size;
     let topology = Topology {
         listed: grid.clone(),
         grid,
@@ -417,7 +420,7 @@ fn layout(
 ) -> Option<Candidate> {
     let run = spread(r, o, sizes, chunks, recompute)?;
     let c = &run.config;
-    let placement = Placement::new(&c.model, &c.stages).ok()?;
+    let placement = Placement::new(&c.model, &c.pipeline.stages).ok()?;
     let dp = run.topology.grid.size(Axis::Dp);
     let micro_batches = c.batch.global / (c.batch.micro * dp);
     let (schedule, report) = plan::pipeline(&run, &placement, micro_batches).ok()?;
@@ -433,7 +436,7 @@ fn layout(
         sizes,
         sequence_parallel: run.topology.parallel.sequence_parallel,
         chunks,
-        layer_list: c.stages.layer_list.clone(),
+        layer_list: c.pipeline.stages.layer_list.clone(),
         recompute,
         dp,
         global: o.batches.global.is_none().then_some(c.batch.global),

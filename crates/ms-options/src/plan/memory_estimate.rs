@@ -31,7 +31,7 @@ impl MemoryEstimate {
     pub(crate) fn of(r: &Resolved) -> Result<Self> {
         let c = &r.config;
         let grid = &r.topology.grid;
-        let placement = Placement::new(&c.model, &c.stages)?;
+        let placement = Placement::new(&c.model, &c.pipeline.stages)?;
         let tokens = c.batch.micro.saturating_mul(c.longest_row);
         let mut needs = Self::default();
         let ranks = r.world / placement.stages();
@@ -111,9 +111,10 @@ pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Pl
     // Of equal copies one is written.
     let dense = grid.coord(rank, Axis::Dp) == 0 && grid.coord(rank, Axis::Cp) == 0;
     let first = |p: &PlacedParam| {
-        let (alike, tp) = match p.spec.of_experts() {
-            true => (grid.expert().coord(rank, Axis::Dp) == 0, grid.expert().coord(rank, Axis::Tp)),
-            false => (dense, grid.coord(rank, Axis::Tp)),
+        let (alike, tp) = if p.spec.of_experts() {
+            (grid.expert().coord(rank, Axis::Dp) == 0, grid.expert().coord(rank, Axis::Tp))
+        } else {
+            (dense, grid.coord(rank, Axis::Tp))
         };
         let first_instance = grid.instance(rank, p.spec.of_experts()) == 0;
         let counts = !p.copy && first_instance && (p.spec.partition.axes().contains(&Axis::Tp) || tp == 0);
@@ -129,7 +130,7 @@ pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Pl
     }
     let wide = c.dtype.wide();
     let master = if c.dtype == wide { 0 } else { wide.size() };
-    let state = of(&|p| first(p).0, (0, master, c.update.state_names().len() * wide.size()))?;
+    let state = of(&|p| first(p).0, (0, master, c.optimizer.update.state_names().len() * wide.size()))?;
     Ok(weights.saturating_add(state.master).saturating_add(state.moments))
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn assumptions(r: &Resolved) -> Vec<&'static str> {
     if matches!(r.topology.parallel.context, ContextParallel::Adaptive { .. }) {
         all.push("every row is one document: of rows of several, ranks share out fewer blocks of attention");
     }
-    if matches!(r.config.loss_scale, LossScale::Dynamic { .. }) {
+    if matches!(r.config.optimizer.loss_scale, LossScale::Dynamic { .. }) {
         all.push("no iteration is skipped: one whose gradients overflow gathers no weights and updates none");
     }
     if r.config.model.moe.is_some() {

@@ -11,8 +11,8 @@
 use crate::plan::layouts::{binary, bytes};
 use crate::plan::{self, rehearse};
 use crate::resolve::Resolved;
-use crate::resolve::chosen::Chosen;
 use crate::resolve::recompute::RecomputeOptions;
+use crate::resolve::swap_choice::SwapChoice;
 use anyhow::Result;
 use ms_cli::{available_memory, refuse};
 use ms_core::Axis;
@@ -24,7 +24,7 @@ const FLAG: &str = "--smart-swap";
 const LIMIT: &str = "--smart-swap-memory";
 
 /// Says what was chosen.
-fn say(chosen: &Chosen) {
+fn say(chosen: &SwapChoice) {
     let mut parts = chosen.swapped.names();
     if chosen.optimizer {
         parts.push("the optimizer's state");
@@ -39,21 +39,23 @@ fn say(chosen: &Chosen) {
 
 /// Ways to swap more than the flags say, each more than those before.
 fn ways(r: &Resolved, parts: usize) -> Vec<(SavePolicy, OptimizerForm)> {
-    let (save_policy, form) = (r.config.save_policy, r.config.optimizer_form);
+    let (save_policy, form) = (r.config.memory.save_policy, r.config.optimizer.form);
     let with = |parts: Swapped| SavePolicy {
-        swapped: save_policy.swapped.and(parts),
-        swap_inputs: save_policy.swap_inputs || r.config.recompute != Recompute::None,
+        swapped: save_policy.swapped.union(parts),
+        swap_inputs: save_policy.swap_inputs || r.config.memory.recompute != Recompute::None,
         ..save_policy
     };
-    let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
-    let behind = match r.config.model.block.norms_outputs() {
-        true => Swapped::POST_MIXER_NORM.and(Swapped::POST_NETWORK_NORM),
-        false => Swapped::NONE,
+    let all = Swapped::ATTENTION.union(Swapped::NETWORK_NORM).union(Swapped::NETWORK);
+    let behind = if r.config.model.block.norms_outputs() {
+        Swapped::POST_MIXER_NORM.union(Swapped::POST_NETWORK_NORM)
+    } else {
+        Swapped::NONE
     };
-    let mut ways = vec![(save_policy, form), (with(Swapped::ATTENTION), form), (with(all.and(behind)), form)];
+    let mut ways =
+        vec![(save_policy, form), (with(Swapped::ATTENTION), form), (with(all.union(behind)), form)];
     // State that stands in the weights or in types of its own does not leave.
     if form.swapped.is_none() && !form.reuse && form.stored.is_none() {
-        ways.push((with(all.and(behind)), OptimizerForm { swapped: Some(parts), ..form }));
+        ways.push((with(all.union(behind)), OptimizerForm { swapped: Some(parts), ..form }));
     }
     ways
 }
@@ -61,7 +63,7 @@ fn ways(r: &Resolved, parts: usize) -> Vec<(SavePolicy, OptimizerForm)> {
 /// The memory of the rank that needs most: by rehearsal, or by formula if a stage cannot be rehearsed.
 fn most(r: &Resolved) -> Result<usize> {
     let (c, grid) = (&r.config, &r.topology.grid);
-    let placement = Placement::new(&c.model, &c.stages)?;
+    let placement = Placement::new(&c.model, &c.pipeline.stages)?;
     let micro_batches =
         c.batch.running(c.batch.global, grid.size(Axis::Dp)) / (c.batch.micro * grid.size(Axis::Dp));
     let all: Vec<usize> = (0..placement.stages()).collect();
@@ -101,7 +103,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &RecomputeOptions, parts: usize) -> Re
     let last = ways.len() - 1;
     let mut without = None;
     for (i, (save_policy, form)) in ways.into_iter().enumerate() {
-        (r.config.save_policy, r.config.optimizer_form) = (save_policy, form);
+        (r.config.memory.save_policy, r.config.optimizer.form) = (save_policy, form);
         let takes = most(r)?;
         let without = *without.get_or_insert(takes);
         if takes > limit && i < last {
@@ -119,7 +121,7 @@ pub(crate) fn choose(r: &mut Resolved, o: &RecomputeOptions, parts: usize) -> Re
             tracing::warn!("{text}, this machine's share of a rank");
         }
         let (swapped, optimizer) = (save_policy.swapped, form.swapped.is_some());
-        let chosen = Chosen { limit, takes, without, swapped, optimizer };
+        let chosen = SwapChoice { limit, takes, without, swapped, optimizer };
         say(&chosen);
         r.smart_swap = Some(chosen);
         return Ok(());

@@ -41,11 +41,12 @@ pub(crate) fn check(args: &Args) -> Result<(), Usage> {
     const SCALED: &str = "--apply-query-key-layer-scaling";
     const FUSED: &str = "--use-flash-attn";
     let given: BTreeSet<&str> = args.written_flags().map(|(_, flag)| flag).collect();
-    match [SCALED, FUSED].iter().all(|flag| given.contains(flag)) {
-        true => Err(Usage(format!(
+    if [SCALED, FUSED].iter().all(|flag| given.contains(flag)) {
+        Err(Usage(format!(
             "{SCALED}: cannot be combined with {FUSED}, with which upstream's attention fails; leave it out, the model is the same"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn say_defaults(o: &Options) {
 
 /// Reports which of the given flags have no effect because a flag that they need is missing.
 pub(crate) fn say(o: &Options, r: &Resolved) {
-    for (flag, with) in idle(&o.written.flags, o, r) {
+    for (flag, with) in idle(&o.given.flags, o, r) {
         tracing::warn!("{flag} has no effect without {with}");
     }
 }
@@ -100,7 +101,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     let swaps = given.contains("--swap-attention");
     let again =
         given.contains("--recompute-granularity") || given.contains("--enable-recompute-layers-per-pp-rank");
-    let buckets = r.config.overlap_grad_reduce || r.config.overlap_param_gather;
+    let buckets = r.config.data_parallel.overlap_grad_reduce || r.config.data_parallel.overlap_param_gather;
     const BUCKETS: &str = "--overlap-grad-reduce or --overlap-param-gather";
     let c = &r.config.model;
     let kind = o.model_flags.word("moe_router_load_balancing_type");

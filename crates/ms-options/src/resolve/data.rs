@@ -85,10 +85,7 @@ pub(crate) struct Data {
 pub(crate) fn named(error: ms_data::Error) -> anyhow::Error {
     let empty = matches!(error, ms_data::Error::EmptySplit { split: "valid" | "test", .. });
     let error = anyhow::Error::new(error).context("--data-path");
-    match empty {
-        true => error.context("hint: give it a share with --split, or pass --eval-iters 0"),
-        false => error,
-    }
+    if empty { error.context("hint: give it a share with --split, or pass --eval-iters 0") } else { error }
 }
 
 /// Samples that a run takes of its training, validation and test data.

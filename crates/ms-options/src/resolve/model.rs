@@ -84,9 +84,10 @@ fn loaded(o: &Options) -> Option<&Path> {
 
 /// Rows of the embedding of `model`, which was made of these options, where `tp` ranks share them.
 pub(crate) fn padded_vocab(o: &Options, model: &ModelConfig, tp: usize) -> usize {
-    match loaded(o).is_some() || o.model_flags.rows().is_some() {
-        true => model.padded_vocab.next_multiple_of(tp),
-        false => model.vocab.next_multiple_of(o.model_training.divisor.saturating_mul(tp)),
+    if loaded(o).is_some() || o.model_flags.rows().is_some() {
+        model.padded_vocab.next_multiple_of(tp)
+    } else {
+        model.vocab.next_multiple_of(o.model_training.divisor.saturating_mul(tp))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Every option of a training run; each group is defined in the file that reads it.
 
 use crate::resolve::{
-    self, checkpoint, inherited, model, recompute, routing, samples, schedule, shares, topology, tp_overlap,
-    update, world, written,
+    self, batches, checkpoint, given_flags, inherited, logging, model, recompute, routing, samples, schedule,
+    stage_layers, topology, tp_overlap, update, world,
 };
 use crate::{Compute, ModelFlags, Source, TokenizerFolder};
 use ms_cli::megatron::Upstream;
@@ -21,20 +21,20 @@ gathered_options! {
         pub(crate) model_training: model::ModelTrainingOptions,
         pub(crate) parallelism: topology::ParallelismOptions,
         pub(crate) inherited: inherited::Inherited,
-        pub(crate) shares: shares::Shares,
+        pub(crate) stage_layers: stage_layers::StageLayerOptions,
         pub(crate) tp_overlap: tp_overlap::TpOverlap,
         pub(crate) recompute: recompute::RecomputeOptions,
         pub(crate) expert_memory: recompute::ExpertMemoryOptions,
         pub(crate) rates: schedule::Rates,
         pub(crate) routers: routing::Routers,
         pub(crate) precision: resolve::Precision,
-        pub(crate) batches: resolve::Batches,
-        pub(crate) dropout: resolve::Dropout,
+        pub(crate) batches: batches::Batches,
+        pub(crate) dropout: resolve::DropoutOptions,
         /// What is said and measured.
-        pub logging: resolve::LoggingOptions,
+        pub logging: logging::LoggingOptions,
         pub(crate) samples: samples::Samples,
         pub(crate) update: update::Update,
         pub(crate) checkpoint: checkpoint::CheckpointOptions,
-        pub(crate) written: written::Written,
+        pub(crate) given: given_flags::GivenFlags,
     }
 }

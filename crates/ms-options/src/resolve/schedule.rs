@@ -90,9 +90,10 @@ pub(crate) struct Extent {
 pub(crate) fn resolve(rates: &Rates, extent: &Extent, global: u64) -> Result<LrSchedule> {
     let &Extent { by_samples, train_samples, skipped, planned } = extent;
     let trains = train_samples > 0 && !skipped;
-    let unit = match by_samples {
-        true => Unit { name: "samples", samples: 1 },
-        false => Unit { name: "iters", samples: global },
+    let unit = if by_samples {
+        Unit { name: "samples", samples: 1 }
+    } else {
+        Unit { name: "iters", samples: global }
     };
     let total = train_samples.max(1);
     let decay = unit.length(("lr-decay", &rates.decay_iters, &rates.decay_samples))?.unwrap_or(total);

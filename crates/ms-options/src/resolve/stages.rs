@@ -24,8 +24,8 @@ pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
         dispatcher: r.topology.parallel.dispatcher,
         ulysses_and_ring: r.topology.ulysses_and_ring(),
         ring_cache: r.topology.parallel.ring_cache,
-        trains_indexer: c.indexer.is_some(),
-        recompute: c.recompute,
-        save_policy: c.save_policy,
+        trains_indexer: c.loss.indexer.is_some(),
+        recompute: c.memory.recompute,
+        save_policy: c.memory.save_policy,
     }
 }

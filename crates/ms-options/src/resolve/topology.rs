@@ -2,14 +2,14 @@
 
 mod context;
 
-use crate::resolve::shares::{Shares, Sizes};
+use crate::resolve::stage_layers::{Sizes, StageLayerOptions};
 use anyhow::Result;
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
 use ms_core::{Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, ParallelOptions};
 use ms_spec::{ModelConfig, Placement, Stages};
-use ms_trainer::{PipelineOrder, TrainConfig};
+use ms_trainer::{PipelineConfig, PipelineOrder, TrainConfig};
 
 options! {
     /// How a run is spread over ranks, as the flags say it.
@@ -74,7 +74,7 @@ pub(crate) struct TopologyInputs<'a> {
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
     /// How stages share the layers, in other words than those of [`ParallelismOptions`].
-    pub(crate) shares: &'a Shares,
+    pub(crate) stage_layers: &'a StageLayerOptions,
     /// `--noop-layers`.
     pub(crate) noop: Option<&'a str>,
     pub(crate) seq_length: usize,
@@ -356,7 +356,7 @@ fn stages(o: &ParallelismOptions, inputs: &TopologyInputs<'_>, model: &ModelConf
         noop: !noop.is_empty(),
         other,
     };
-    if let Some(list) = inputs.shares.list(&sizes, model)? {
+    if let Some(list) = inputs.stage_layers.list(&sizes, model)? {
         return Ok(Stages { pp, layers_per_chunk: None, layer_list: Some(list), noop, dual_pipe });
     }
     let mut layers_per_chunk = o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);
@@ -385,16 +385,15 @@ fn order(o: &ParallelismOptions, upstream: Upstream) -> PipelineOrder {
 /// # Errors
 /// With the numbers that do not fit.
 pub(crate) fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
-    let placement = Placement::new(&config.model, &config.stages)?;
+    let placement = Placement::new(&config.model, &config.pipeline.stages)?;
     let global = config.batch.global;
     let (first, step) = config.batch.rampup.map_or((global, 1), |r| (r.0, r.1));
     for global in (first..=global).step_by(step.max(1)) {
         let refused = |e: &dyn std::fmt::Display| Usage(format!("--global-batch-size {global}: {e}"));
         let micro_batches = global / (config.batch.micro * dp);
-        let schedule = config
-            .order
-            .schedule(&placement.order(), micro_batches, config.overlap_passes)
-            .map_err(|e| refused(&e))?;
+        let PipelineConfig { order, overlap_passes, .. } = config.pipeline;
+        let schedule =
+            order.schedule(&placement.order(), micro_batches, overlap_passes).map_err(|e| refused(&e))?;
         schedule.simulate().map_err(|e| refused(&e))?;
     }
     Ok(())
@@ -433,14 +432,13 @@ pub(crate) fn check(
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
     Placement::new(model, stages).map_err(|e| {
         let plain = Stages { pp: stages.pp, ..Stages::default() };
-        match *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {
-            true => {
-                let list: Vec<String> =
-                    nearly_even(model.layers, stages.pp).iter().map(ToString::to_string).collect();
-                let e = format!("{e}\nhint: --num-layer-list {} splits them unevenly", list.join(","));
-                usage(placing_flag(stages, model.layers), &e)
-            }
-            false => usage(placing_flag(stages, model.layers), &e),
+        if *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {
+            let list: Vec<String> =
+                nearly_even(model.layers, stages.pp).iter().map(ToString::to_string).collect();
+            let e = format!("{e}\nhint: --num-layer-list {} splits them unevenly", list.join(","));
+            usage(placing_flag(stages, model.layers), &e)
+        } else {
+            usage(placing_flag(stages, model.layers), &e)
         }
     })?;
     let cp = grid.size(Cp);

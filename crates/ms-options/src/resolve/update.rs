@@ -8,7 +8,7 @@ use ms_core::{Grid, OptimizerSharding};
 use ms_dist::buckets::Bucketing;
 use ms_nn::IndexerObjective;
 use ms_spec::ModelConfig;
-use ms_trainer::{Adam, IndexerTraining, LossScale, OptimizerForm, Stored, UpdateRule};
+use ms_trainer::{Adam, IndexerTraining, LossScale, OptimizerConfig, OptimizerForm, Stored, UpdateRule};
 
 options! {
     /// The update rule, the form of its state, and the gradients it gets.
@@ -18,7 +18,7 @@ options! {
         beta1: f64 = "--adam-beta1", "Adam: decay of the first moment", range = "[0,1)";
         beta2: f64 = "--adam-beta2", "Adam: decay of the second moment", range = "[0,1)";
         eps: f64 = "--adam-eps", "Adam: epsilon added to the root of the second moment", range = "(0,)";
-        pub(super) clip: f64 = "--clip-grad", "maximum gradient norm; 0 turns clipping off", range = "[0,)";
+        clip: f64 = "--clip-grad", "maximum gradient norm; 0 turns clipping off", range = "[0,)";
         pub(super) per_token: bool = "--calculate-per-token-loss", "average gradients over tokens instead of micro-batches; with --upstream head also the logged loss of fine-tuning";
         pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of the MTP modules", range = "[0,)";
         indexer_loss: f64 = "--indexer-loss-coeff", "coefficient of the indexer's loss by MindSpeed-LLM's formula, over the keys or pooled entries that it selects (0: the indexer is not trained)", group = "Model families", range = "[0,)";
@@ -136,6 +136,23 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
     Ok(())
 }
 
+/// How weights are updated: by which rule, in which form of its state, from which gradients.
+///
+/// # Errors
+/// For what upstream refuses, and forms that need another type of weights.
+pub(super) fn optimizer(
+    o: &Update,
+    precision: &Precision,
+    (stages, distributed): (usize, bool),
+) -> Result<OptimizerConfig> {
+    Ok(OptimizerConfig {
+        loss_scale: loss_scale(o, precision)?,
+        update: update_rule(o),
+        form: optimizer_form(o, precision, (stages, distributed))?,
+        clip_grad: o.clip,
+    })
+}
+
 /// In which form the optimizer keeps its state.
 ///
 /// # Errors
@@ -143,7 +160,7 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
 ///
 /// # Source
 /// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
-pub(super) fn optimizer_form(
+fn optimizer_form(
     o: &Update,
     precision: &Precision,
     (stages, distributed): (usize, bool),
@@ -281,7 +298,7 @@ pub(super) fn rounded_gradients(o: &Update, precision: &Precision, upstream: Ups
 ///
 /// # Errors
 /// A first factor below the least one, as Megatron refuses it.
-pub(super) fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale> {
+fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale> {
     Ok(match o.loss_scale.filter(|&scale| scale != 0.0) {
         Some(scale) => LossScale::Constant(scale),
         None if precision.fp16 => {
@@ -296,7 +313,7 @@ pub(super) fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale>
 }
 
 /// `--optimizer` with its numbers.
-pub(super) fn update_rule(o: &Update) -> UpdateRule {
+fn update_rule(o: &Update) -> UpdateRule {
     match o.rule.as_str() {
         "sgd" => UpdateRule::Sgd { momentum: o.momentum },
         _ => UpdateRule::AdamW(Adam { beta1: o.beta1, beta2: o.beta2, eps: o.eps }),

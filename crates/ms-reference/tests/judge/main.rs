@@ -89,7 +89,7 @@ fn every_method_of_the_seam_has_a_case() {
         let traits = text.split("pub trait ").skip(1).filter(|t| !t.starts_with("Backend:"));
         for line in traits.flat_map(str::lines) {
             let of = |how| line.strip_prefix(how);
-            if let Some(rest) = of("    later fn ").or_else(|| of("    answer fn ")) {
+            if let Some(rest) = of("    deferred fn ").or_else(|| of("    blocking fn ")) {
                 declared.insert(rest.split(['(', '<']).next().unwrap().to_owned());
             }
         }

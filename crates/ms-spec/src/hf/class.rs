@@ -73,16 +73,12 @@ impl Class {
             return Err(Error::Unsupported { source_name: SOURCE, what });
         }
         let mut w = Writer::new(dialect);
-        match config.reward {
-            false => w.set("architectures", json!([self.name])),
-            true => {
-                w.set(
-                    "architectures",
-                    json!([self.name.replace("ForCausalLM", "ForSequenceClassification")]),
-                );
-                w.set("id2label", json!({"0": "LABEL_0"}));
-                w.set("label2id", json!({"LABEL_0": 0}));
-            }
+        if config.reward {
+            w.set("architectures", json!([self.name.replace("ForCausalLM", "ForSequenceClassification")]));
+            w.set("id2label", json!({"0": "LABEL_0"}));
+            w.set("label2id", json!({"LABEL_0": 0}));
+        } else {
+            w.set("architectures", json!([self.name]));
         }
         w.set("model_type", json!(self.types[0]));
         let (mut c, mut silent) = (config.clone(), self.silent());

@@ -78,9 +78,10 @@ const MODULES: &[&str] = &["mtp_num_layers", "num_nextn_predict_layers"];
 const LAYERS: Field = Field::rule(
     |f, c| {
         c.layers = f.need("num_layers")?;
-        match c.layers > MOST_PARTS {
-            true => Err(Error::of(&[&["num_layers"]], format!("layers: {} are too many", c.layers))),
-            false => Ok(()),
+        if c.layers > MOST_PARTS {
+            Err(Error::of(&[&["num_layers"]], format!("layers: {} are too many", c.layers)))
+        } else {
+            Ok(())
         }
     },
     |c, w| w.set("num_layers", json!(c.layers)),
@@ -173,10 +174,8 @@ const FFN: Field = Field::rule(
 
 const GROUPS: Field = Field::rule(
     |f, c| {
-        c.groups = match f.on("group_query_attention")? {
-            true => f.size("num_query_groups")?.unwrap_or(1),
-            false => c.heads,
-        };
+        c.groups =
+            if f.on("group_query_attention")? { f.size("num_query_groups")?.unwrap_or(1) } else { c.heads };
         Ok(())
     },
     |c, w| {

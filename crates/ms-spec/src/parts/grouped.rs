@@ -139,9 +139,10 @@ impl Activations {
             QkNorm::WholeProjection => 2 * self.tokens * wide,
             _ => self.tokens * (heads + groups) / self.tp * wide,
         };
-        let (outputs, gated) = match save_policy.recompute_core_attention {
-            true => (0, 0),
-            false => (self.inside(heads * c.value_dim()), self.inside(gated)),
+        let (outputs, gated) = if save_policy.recompute_core_attention {
+            (0, 0)
+        } else {
+            (self.inside(heads * c.value_dim()), self.inside(gated))
         };
         let statistics = norms + self.softmax(c, number, c.head_dim, save_policy);
         MixerBytes {

@@ -325,10 +325,8 @@ impl Activations {
         let taken_again = save_policy.swap_heads;
         let dim = (mla.nope + mla.rope).max(mla.value);
         let values = if taken_again { 0 } else { self.inside(heads * mla.value) };
-        let (outputs, joined) = match save_policy.recompute_core_attention {
-            true => (0, 0),
-            false => (self.inside(heads * dim), values),
-        };
+        let (outputs, joined) =
+            if save_policy.recompute_core_attention { (0, 0) } else { (self.inside(heads * dim), values) };
         let attended = outputs + joined;
         let after = self.latent_tokens(mla) * latents * element;
         let norms = self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide;
@@ -351,9 +349,10 @@ impl Activations {
         // What else they are recomputed from: the key's shared part, and queries that are not computed from a latent.
         let own = if mla.q_rank.is_none() { self.inside(heads * (mla.nope + mla.rope)) } else { 0 };
         let shared = if save_policy.recompute_norms { self.stream() } else { self.tokens };
-        let made = match save_policy.recompute_operands {
-            true => own + shared * mla.rope * element,
-            false => self.inside(3 * heads * dim),
+        let made = if save_policy.recompute_operands {
+            own + shared * mla.rope * element
+        } else {
+            self.inside(3 * heads * dim)
         };
         let core = self.softmax(c, number, dim, save_policy);
         let statistics = norms + picks.unwrap_or(0) + core;

@@ -46,9 +46,10 @@ impl Recurrent for Mamba3 {
 
     fn check(&self) -> Result<()> {
         let (a, s) = (self.angles, self.state);
-        match 2 * a > s {
-            true => Err(Error::inconsistent(format!("{a} angles turn more than the {s} elements of a key"))),
-            false => Ok(()),
+        if 2 * a > s {
+            Err(Error::inconsistent(format!("{a} angles turn more than the {s} elements of a key")))
+        } else {
+            Ok(())
         }
     }
 

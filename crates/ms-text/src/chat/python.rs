@@ -354,9 +354,10 @@ fn split(text: &str, separator: Option<&str>, most: Option<usize>, from_right: b
                     break;
                 };
                 let space = rest[cut..].chars().next().map_or(0, char::len_utf8);
-                let (part, other) = match from_right {
-                    true => (&rest[cut + space..], &rest[..cut]),
-                    false => (&rest[..cut], &rest[cut + space..]),
+                let (part, other) = if from_right {
+                    (&rest[cut + space..], &rest[..cut])
+                } else {
+                    (&rest[..cut], &rest[cut + space..])
                 };
                 parts.push(part);
                 rest = stripped(other, None, !from_right, from_right);

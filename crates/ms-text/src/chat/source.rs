@@ -29,10 +29,7 @@ pub(super) fn prepared(source: &str) -> String {
             break;
         };
         let (tag, behind) = tag.split_at(length);
-        out.push_str(&match tag.starts_with("{#") {
-            true => tag.to_owned(),
-            false => formatted(&block(tag)),
-        });
+        out.push_str(&if tag.starts_with("{#") { tag.to_owned() } else { formatted(&block(tag)) });
         rest = behind;
     }
     out + rest

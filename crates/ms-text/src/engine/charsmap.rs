@@ -83,9 +83,10 @@ pub(super) struct Normalizer {
 
 impl Normalizer {
     pub(super) fn new(model: &SentencePiece) -> Result<Self, String> {
-        let table = match model.charsmap.is_empty() {
-            true => None,
-            false => Some(Table::parse(&model.charsmap).ok_or("its table of characters is cut short")?),
+        let table = if model.charsmap.is_empty() {
+            None
+        } else {
+            Some(Table::parse(&model.charsmap).ok_or("its table of characters is cut short")?)
         };
         Ok(Self { table, dummy_prefix: model.add_dummy_prefix, clean: model.remove_extra_whitespaces })
     }

@@ -58,10 +58,8 @@ impl Pieces {
                 out.truncate(length);
                 return Ok(false);
             };
-            let cut = match end < text.len() {
-                true => self.cut(engine, text, end, &ids)?,
-                false => Some((ids.len(), end, 0)),
-            };
+            let cut =
+                if end < text.len() { self.cut(engine, text, end, &ids)? } else { Some((ids.len(), end, 0)) };
             let Some((kept, at, next)) = cut else {
                 // It may end in a long run of what cannot be cut: a longer one ends elsewhere.
                 if 4 * piece > WHOLE {

@@ -106,9 +106,10 @@ fn a_blank_engine_is_whole_once_a_checkpoint_is_loaded_and_weights_were_gathered
     ];
     let folder = tempfile::tempdir().unwrap();
     for (i, (dtype, optimizer_form)) in forms.into_iter().enumerate() {
-        let mut config = TrainConfig { optimizer_form, ..TrainConfig::steps(model(), dtype, 16, 2) };
+        let mut config = TrainConfig::steps(model(), dtype, 16, 2);
+        config.optimizer.form = optimizer_form;
         config.routing.bias_update_rate = 1e-3;
-        let rule = config.update;
+        let rule = config.optimizer.update;
         let dir = folder.path().join(i.to_string());
         let steps = batches(&config.model, Shape { rows: 2, length: 16, micro: 2, packed: false }, 1);
         let save = |engine: &mut Engine, _: &Gathered| {
@@ -140,7 +141,7 @@ fn a_blank_engine_is_whole_once_a_checkpoint_is_loaded_and_weights_were_gathered
         for (axis, world) in [("", 1), ("dp", 2), ("tp", 2), ("ep", 2), ("pp", 2), ("tp", 4)] {
             for way in ["all", "finetune", "no optimizer"] {
                 let mut config = config.clone();
-                config.stages.pp = if axis == "pp" { 2 } else { 1 };
+                config.pipeline.stages.pp = if axis == "pp" { 2 } else { 1 };
                 config.checkpoint.load = Some(dir.clone());
                 config.checkpoint.finetune = way == "finetune";
                 config.checkpoint.no_load_optim = way == "no optimizer";

@@ -14,7 +14,7 @@ impl Engine {
     /// MindSpeed-LLM (2026), `dsa_indexer.py`, `DSAIndexerLossLoggingHelper`; Megatron-LM's of the same name.
     pub(super) fn indexer_loss(&self, micro_batches: usize) -> Result<Option<f64>> {
         let config = self.model.config();
-        if self.config.indexer.is_none() || config.indexer.is_none() {
+        if self.config.loss.indexer.is_none() || config.indexer.is_none() {
             return Ok(None);
         }
         let mine = Tensor::from_slice(self.device.arena(), [1], &[self.indexer_losses.take()?])?;

@@ -89,7 +89,7 @@ impl Iteration<'_> {
         assert_ne!(stage, self.stage, "the schedule was checked");
         let (pp, this) = (&self.ctx.pp, self.this);
         let name = if gradient { "gradients of a border" } else { "a border" };
-        let trains = this.config.indexer.is_some() && self.iteration.is_some();
+        let trains = this.config.loss.indexer.is_some() && self.iteration.is_some();
         let get = |part| -> Result<Tensor> {
             let message = MessagePart { part, before: from.max(to), gradient };
             let known = this.messages.like(message, self.sizes[micro], self.ctx, trains);

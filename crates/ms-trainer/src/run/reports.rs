@@ -15,13 +15,13 @@ use serde_json::{Map, Value, json};
 
 impl Loop<'_> {
     pub(super) fn open_reports(&mut self) -> Result<()> {
-        if let Some(path) = &self.config.metrics_file {
+        if let Some(path) = &self.config.logging.metrics_file {
             self.metrics = Some(JsonLines::open(path, self.state.iteration)?);
             // One object per iteration is the contract of the metrics file; validations have their own.
             self.validations =
                 Some(JsonLines::open(&path.with_extension("validation.jsonl"), self.state.iteration)?);
         }
-        if let Some((dir, _)) = &self.config.tensorboard {
+        if let Some((dir, _)) = &self.config.logging.tensorboard {
             self.tensorboard = Some(EventFile::create(dir)?);
         }
         Ok(())
@@ -82,7 +82,7 @@ impl Loop<'_> {
             }
             metrics.write(&line)?;
         }
-        if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard)
+        if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.logging.tensorboard)
             && self.state.iteration.is_multiple_of(*every.max(&1))
         {
             let routing = &self.config.routing;
@@ -108,7 +108,9 @@ impl Loop<'_> {
             values.extend(report.zeros.map(|zeros| ("num-zeros", zeros as f64)));
             // A skipped iteration has no norm.
             values.extend((!report.skipped).then_some(("grad-norm", report.grad_norm)));
-            values.extend(self.config.loss_scale.acts().then(|| ("loss-scale", self.engine.scaler().scale)));
+            values.extend(
+                self.config.optimizer.loss_scale.acts().then(|| ("loss-scale", self.engine.scaler().scale)),
+            );
             board.scalars(self.state.iteration, &values)?;
         }
         Ok(())
@@ -116,7 +118,8 @@ impl Loop<'_> {
 
     /// The auxiliary losses of each layer that has experts, by upstream's names, if requested.
     fn of_layers(&self, experts: &ExpertReport) -> impl Iterator<Item = (String, f64)> + use<> {
-        let (asked, routing, layers) = (self.config.log_layers, self.config.routing, experts.layers.clone());
+        let (asked, routing, layers) =
+            (self.config.logging.layers, self.config.routing, experts.layers.clone());
         layers.into_iter().filter(move |_| asked).flat_map(move |(layer, losses)| {
             auxiliary(&routing, &losses).map(move |(name, loss)| (format!("moe/{name}_layer_{layer}"), loss))
         })
@@ -124,7 +127,7 @@ impl Loop<'_> {
 
     /// The loss of indexers by its name.
     fn of_indexers(&self, loss: Option<f64>) -> Option<(&'static str, f64)> {
-        self.config.indexer.as_ref().map(IndexerTraining::name).zip(loss)
+        self.config.loss.indexer.as_ref().map(IndexerTraining::name).zip(loss)
     }
 
     pub(super) fn log(
@@ -133,7 +136,7 @@ impl Loop<'_> {
         report: &crate::StepReport,
         global: usize,
     ) -> Result<()> {
-        let params_norm = self.config.log_params_norm.then(|| self.engine.params_norm()).transpose()?;
+        let params_norm = self.config.logging.params_norm.then(|| self.engine.params_norm()).transpose()?;
         let Interval { loss, ahead, indexer, seconds, iterations, skipped, counted, nan } =
             std::mem::take(interval);
         let counted = counted.max(1) as f64;
@@ -150,7 +153,7 @@ impl Loop<'_> {
             consumed_samples: self.state.consumed_train_samples,
             skipped_samples: self.passed_over,
             iteration_ms: per_iteration * 1e3,
-            throughput: self.config.log_throughput.then_some(throughput),
+            throughput: self.config.logging.throughput.then_some(throughput),
             learning_rate: rates.lr,
             decoupled_learning_rate: rates.decoupled_lr,
             global_batch_size: global,

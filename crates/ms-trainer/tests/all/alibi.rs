@@ -2,7 +2,7 @@
 
 use crate::parity::{Case, Fault, Wrong, run, run_with};
 use ms_core::DType;
-use ms_dist::{ContextParallel, Remap};
+use ms_dist::{ContextParallel, TokenMapping};
 use ms_spec::{ModelConfig, Position};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
@@ -18,14 +18,14 @@ fn ways(cp: usize) -> Vec<ContextParallel> {
         ContextParallel::Ring { window: 1 },
         ContextParallel::Gather,
         ContextParallel::Ulysses,
-        ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder },
+        ContextParallel::Adaptive { ulysses: 1, remap: TokenMapping::InOrder },
         ContextParallel::InOrder { ulysses: 1, window: 1 },
     ];
     if cp == 4 {
         ways.extend([
             ContextParallel::Ring { window: 2 },
             ContextParallel::Hybrid { ulysses: 2, window: 1 },
-            ContextParallel::Adaptive { ulysses: 2, remap: Remap::InOrder },
+            ContextParallel::Adaptive { ulysses: 2, remap: TokenMapping::InOrder },
             ContextParallel::InOrder { ulysses: 2, window: 1 },
         ]);
     }

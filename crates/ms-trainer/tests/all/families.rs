@@ -5,7 +5,7 @@ use crate::parity::{Case, run};
 use ms_core::ops::Auxiliary;
 use ms_core::{RingCache, RingCachePolicy};
 use ms_data::MicroBatch;
-use ms_dist::{ContextParallel, Remap};
+use ms_dist::{ContextParallel, TokenMapping};
 use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
 use ms_trainer::Routing;
@@ -253,7 +253,7 @@ fn picked_and_pooled_keys_are_refused_where_ranks_see_parts_of_documents() {
     for (name, c) in picking() {
         for context in [
             ContextParallel::Ring { window: 1 },
-            ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder },
+            ContextParallel::Adaptive { ulysses: 1, remap: TokenMapping::InOrder },
         ] {
             let steps = batches(&c, Shape { rows: 1, length: 16, micro: 1, packed: false }, 1);
             let case = Case::of(2, 1, 2, 1, 1).context(context);

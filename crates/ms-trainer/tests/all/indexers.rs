@@ -9,7 +9,7 @@ use ms_dist::{ContextParallel, ParallelCtx, ParallelOptions, threads};
 use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, ModelConfig, Part, Placement, params};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
-use ms_trainer::{Engine, IndexerTraining, OwnedPart, Routing, TrainConfig};
+use ms_trainer::{Engine, IndexerTraining, LossConfig, OwnedPart, Routing, TrainConfig};
 use std::collections::{BTreeMap, BTreeSet};
 
 const OBJECTIVES: [IndexerObjective; 3] = [
@@ -90,7 +90,7 @@ fn by_differences(
     step: &[MicroBatch],
 ) -> (Vec<String>, Vec<String>) {
     let config = TrainConfig {
-        indexer: Some(training(objective)),
+        loss: LossConfig { indexer: Some(training(objective)), ..LossConfig::default() },
         ..TrainConfig::steps(c.clone(), DType::F64, 16, 2)
     };
     let norm = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>().sqrt();
@@ -181,9 +181,10 @@ fn nothing_but_the_indexer_notices_its_loss() {
             let with = of(Some(training(objective)));
             for (name, gradient) in &without.gradients {
                 let moves = with.gradients[name].iter().any(|&d| d != 0.0);
-                match of_indexers.contains(name) {
-                    true => assert!(moves && gradient.iter().all(|&d| d == 0.0), "{name}"),
-                    false => assert!(*gradient == with.gradients[name], "{name}"),
+                if of_indexers.contains(name) {
+                    assert!(moves && gradient.iter().all(|&d| d == 0.0), "{name}");
+                } else {
+                    assert!(*gradient == with.gradients[name], "{name}");
                 }
             }
             for (a, b) in without.reports.iter().zip(&with.reports) {

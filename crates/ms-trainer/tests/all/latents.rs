@@ -2,12 +2,12 @@
 //! time).
 
 use crate::parity::samples;
-use crate::wire::{Time, time_of_work_where};
+use crate::simulated_network::{Time, time_of_work_where};
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{CommCall, LinearOverlap, ParallelOptions};
 use ms_nn::{SavePolicy, Swapped};
 use ms_trainer::parity::Trial;
-use ms_trainer::{Rates, TrainConfig};
+use ms_trainer::{Checks, MemoryConfig, Rates, TrainConfig};
 
 const LENGTH: usize = 64;
 
@@ -23,8 +23,8 @@ fn time(latents: bool, save_policy: SavePolicy, per_byte: f64) -> Time {
     let tp_overlap = LinearOverlap { overlap_gathers: latents, ..LinearOverlap::default() };
     let config = TrainConfig {
         tp_overlap,
-        save_policy,
-        check_for_nan: false,
+        memory: MemoryConfig { save_policy, ..MemoryConfig::default() },
+        checks: Checks::NONE,
         ..TrainConfig::steps(model, DType::F64, LENGTH, 1)
     };
     let trial = Trial {

@@ -7,10 +7,10 @@
 //! eight ranks, run three steps. `MS_PARITY_SEED` draws others; `MS_PARITY_ONLY=17,90` takes those with these numbers in a
 //! full run.
 
-use crate::drawn::pairs::Pairs;
-use crate::drawn::{Draw, MODELS, Run, sizes};
 use crate::page;
 use crate::parity::{Case, alone_routing, apart, other_bits, rehearsed, run};
+use crate::random_topologies::pairs::Pairs;
+use crate::random_topologies::{Draw, MODELS, Run, sizes};
 use ms_core::{DType, Dispatcher, Rng};
 use ms_dist::ContextParallel;
 use ms_trainer::Routing;
@@ -74,11 +74,10 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
         let case = Case { seed: case.seed + 1000 * again, ..case.clone() };
         let steps = apart(&config, &case, routing, (*shape, count), (DRAWN_APART, TRIES)).map_err(told)?;
         let want = run(&config, &case.alone(), of_one, &steps).map_err(told)?;
-        let single = match also_single {
-            true => {
-                Some(run(&config, &case.clone().single_precision().alone(), of_one, &steps).map_err(told)?)
-            }
-            false => None,
+        let single = if also_single {
+            Some(run(&config, &case.clone().single_precision().alone(), of_one, &steps).map_err(told)?)
+        } else {
+            None
         };
         if single.as_ref().is_none_or(|single| unsteady(&want, single) <= STEADY) {
             steady = Some((again, case, steps, want, single));
@@ -166,36 +165,33 @@ pub(crate) fn drawn(seed: u64, all: bool) -> Drawn {
     let mut drawings = if all { VARIANTS_OF_ALL } else { VARIANTS };
     let pool: Vec<Run> = choices(0..=drawings).flatten().collect();
     let mut seen = Pairs::default();
-    let runs = match all {
-        true => {
-            let mut runs: Vec<Run> = choices(0..=0).flatten().collect();
-            runs.iter().for_each(|run| seen.add(run));
-            runs.extend(seen.covering(pool, usize::MAX));
-            loop {
-                let new = seen.covering(choices(drawings + 1..=2 * drawings).flatten(), usize::MAX);
-                drawings *= 2;
-                println!("{drawings} drawings of each choice: {} runs more", new.len());
-                if new.is_empty() {
-                    break;
-                }
-                assert!(drawings < MOST, "pairs of values come to an end");
-                runs.extend(new);
+    let runs = if all {
+        let mut runs: Vec<Run> = choices(0..=0).flatten().collect();
+        runs.iter().for_each(|run| seen.add(run));
+        runs.extend(seen.covering(pool, usize::MAX));
+        loop {
+            let new = seen.covering(choices(drawings + 1..=2 * drawings).flatten(), usize::MAX);
+            drawings *= 2;
+            println!("{drawings} drawings of each choice: {} runs more", new.len());
+            if new.is_empty() {
+                break;
             }
-            runs
+            assert!(drawings < MOST, "pairs of values come to an end");
+            runs.extend(new);
         }
-        false => {
-            // Six ranks and fewer: these have to run in a minute on two cores.
-            let (small, larger): (Vec<Run>, Vec<Run>) =
-                pool.into_iter().filter(|run| run.ranks() > 1).partition(|run| run.ranks() < 7);
-            // What ranks without experts send is counted.
-            let (experts, others): (Vec<Run>, Vec<Run>) =
-                small.into_iter().partition(|run| run.config.moe.is_some());
-            let mut runs = seen.covering(others, FEW / 2);
-            runs.extend(seen.covering(experts, FEW - FEW / 2));
-            // And one each of the largest numbers of ranks.
-            runs.extend([7, 8].iter().filter_map(|&n| larger.iter().find(|run| run.ranks() == n).cloned()));
-            runs
-        }
+        runs
+    } else {
+        // Six ranks and fewer: these have to run in a minute on two cores.
+        let (small, larger): (Vec<Run>, Vec<Run>) =
+            pool.into_iter().filter(|run| run.ranks() > 1).partition(|run| run.ranks() < 7);
+        // What ranks without experts send is counted.
+        let (experts, others): (Vec<Run>, Vec<Run>) =
+            small.into_iter().partition(|run| run.config.moe.is_some());
+        let mut runs = seen.covering(others, FEW / 2);
+        runs.extend(seen.covering(experts, FEW - FEW / 2));
+        // And one each of the largest numbers of ranks.
+        runs.extend([7, 8].iter().filter_map(|&n| larger.iter().find(|run| run.ranks() == n).cloned()));
+        runs
     };
     let runs =
         MODELS.iter().flat_map(|&kind| runs.iter().filter(move |run| run.kind == kind)).cloned().collect();

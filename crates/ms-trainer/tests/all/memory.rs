@@ -3,7 +3,7 @@
 use crate::parity::samples::{dense, experts, latent, picked, pooled};
 use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with, same};
 use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
-use ms_dist::{ContextParallel, Remap};
+use ms_dist::{ContextParallel, TokenMapping};
 use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, RouterDtype, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
@@ -280,8 +280,8 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         OptimizerForm { stored: Some([Stored::F16, Stored::F8, Stored::F16]), ..OptimizerForm::default() };
     let pairs = Case { dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) };
     let dynamic = LossScale::Dynamic { initial: 65536.0, min: 1.0, window: 1000, hysteresis: 1 };
-    let adaptive =
-        |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses, remap: Remap::InOrder });
+    let remap = TokenMapping::InOrder;
+    let adaptive = |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses, remap });
     let to_all = |case| Case { overlap_passes: true, dispatcher: Dispatcher::AllToAll, ..case };
     let mut cases: Vec<(&str, &ModelConfig, Case)> = vec![
         ("one rank", &dense, one.clone()),

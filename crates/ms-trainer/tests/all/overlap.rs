@@ -1,14 +1,18 @@
 //! Communication overlaps with computation where requested: seen in the order of operations, and in simulated time.
 
-use crate::wire::{Time, WAITING, grown_by, time_of_work};
+use crate::simulated_network::{Time, WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
+use ms_dist::buckets::Bucketing;
 use ms_dist::{
     CommCall, CommHook, ContextParallel, LinearOverlap, ParallelCtx, ParallelOptions, Pending, Pieces,
 };
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{PipelineOrder, Rates, RecomputeTiming, TrainConfig};
+use ms_trainer::{
+    Checks, DataParallelConfig, MemoryConfig, PipelineConfig, PipelineOrder, Rates, RecomputeTiming,
+    TrainConfig,
+};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
@@ -35,7 +39,7 @@ fn model() -> ModelConfig {
 /// Names of what rank 0 began, in order, in one forward and backward of two data-parallel ranks of two tensor-parallel ones.
 fn begun(overlap: bool, sequence_parallel: bool) -> Vec<&'static str> {
     let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
-    (config.bucket_size, config.overlap_grad_reduce) = (Some(300), overlap);
+    (config.data_parallel.buckets.size, config.data_parallel.overlap_grad_reduce) = (Some(300), overlap);
     begun_by(config, &GridSizes { tp: 2, ..GridSizes::default() }, sequence_parallel)
 }
 
@@ -89,8 +93,11 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
 fn behind_gradients(recompute_timing: RecomputeTiming) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);
-    let config =
-        TrainConfig { recompute, recompute_timing, stages, ..TrainConfig::steps(model(), DType::F32, 16, 1) };
+    let config = TrainConfig {
+        memory: MemoryConfig { recompute, recompute_timing, ..MemoryConfig::default() },
+        pipeline: PipelineConfig { stages, ..PipelineConfig::default() },
+        ..TrainConfig::steps(model(), DType::F32, 16, 1)
+    };
     let log = begun_by(config, &GridSizes { tp: 2, pp: 2, ..GridSizes::default() }, false);
     log.windows(2).filter(|pair| pair[0] == "gradients of a border").map(|pair| pair[1]).collect()
 }
@@ -156,8 +163,9 @@ impl CommHook for Delaying {
 /// What steps take on rank 0 of two data-parallel ranks of two tensor-parallel ones.
 fn time(per_byte: f64, overlap: [bool; 2], sequence_parallel: bool) -> Time {
     let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
-    config.bucket_size = Some(300);
-    (config.overlap_grad_reduce, config.overlap_param_gather) = (overlap[0], overlap[1]);
+    config.data_parallel.buckets.size = Some(300);
+    (config.data_parallel.overlap_grad_reduce, config.data_parallel.overlap_param_gather) =
+        (overlap[0], overlap[1]);
     clocked(config, 1, ParallelOptions { sequence_parallel, ..ParallelOptions::default() }, per_byte)
 }
 
@@ -211,7 +219,7 @@ fn tensor_parallel_time(
 ) -> Time {
     let config = TrainConfig {
         tp_overlap: linears,
-        check_for_nan: false,
+        checks: Checks::NONE,
         ..TrainConfig::steps(model(), DType::F64, 64, 1)
     };
     let grid = Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
@@ -263,7 +271,7 @@ fn products_in_pieces_wait_for_less_of_what_is_exchanged_beside_them() {
 fn grown_by_blocks(names: &'static [&'static str], share: f64, context: ContextParallel) -> f64 {
     grown_by(share, |per_byte| {
         let model = ModelConfig { max_positions: 128, ..model() };
-        let config = TrainConfig { check_for_nan: false, ..TrainConfig::steps(model, DType::F64, 128, 1) };
+        let config = TrainConfig { checks: Checks::NONE, ..TrainConfig::steps(model, DType::F64, 128, 1) };
         let grid = Grid::new(4, &GridSizes { cp: 4, ..GridSizes::default() }, GridRules::V2).unwrap();
         let parallel = ParallelOptions { context, ..ParallelOptions::default() };
         let trial = Trial { config, grid, parallel, rates: Rates::from((1e-3, 0.1)) };
@@ -380,12 +388,19 @@ fn counted_on(
 #[test]
 fn weights_are_on_their_way_while_others_are_updated() {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
-    let config =
-        TrainConfig { bucket_size: Some(300), stages, ..TrainConfig::steps(model(), DType::F64, 16, 1) };
+    let config = TrainConfig {
+        data_parallel: DataParallelConfig {
+            buckets: Bucketing::of(Some(300)),
+            ..DataParallelConfig::default()
+        },
+        pipeline: PipelineConfig { stages, ..PipelineConfig::default() },
+        ..TrainConfig::steps(model(), DType::F64, 16, 1)
+    };
     let sizes = GridSizes { pp: 2, ..GridSizes::default() };
     let grown = [(false, false), (false, true), (true, false), (true, true)].map(|(gather, beside)| {
-        let config =
-            TrainConfig { overlap_param_gather: gather, overlap_gather_with_step: beside, ..config.clone() };
+        let mut config = config.clone();
+        config.data_parallel.overlap_param_gather = gather;
+        config.data_parallel.overlap_gather_with_step = beside;
         let on = (Dispatcher::default(), false);
         grown_by(0.002, |per_byte| counted_on((&config, &["weights"]), &sizes, on, 4, per_byte))
     });
@@ -398,7 +413,9 @@ fn weights_are_on_their_way_while_others_are_updated() {
 /// By which share of what gradients take on the wire, a twentieth of what products take, steps grow without and with overlap.
 fn grown_by_gradients(config: &TrainConfig, sizes: &GridSizes, micro: usize) -> [f64; 2] {
     [false, true].map(|overlap_grad_reduce| {
-        let config = TrainConfig { overlap_grad_reduce, bucket_size: Some(300), ..config.clone() };
+        let mut config = config.clone();
+        config.data_parallel.overlap_grad_reduce = overlap_grad_reduce;
+        config.data_parallel.buckets.size = Some(300);
         let quick = counted(&config, sizes, micro, 0.0).now;
         let per_byte = 0.05 * quick / counted(&config, sizes, micro, 1.0).wire;
         let slow = counted(&config, sizes, micro, per_byte);
@@ -408,20 +425,22 @@ fn grown_by_gradients(config: &TrainConfig, sizes: &GridSizes, micro: usize) -> 
 
 #[test]
 fn gradients_of_experts_and_those_put_off_are_on_their_way_while_others_are_formed() {
-    let of = |model: ModelConfig| TrainConfig {
-        check_for_nan: false,
+    let of = |model: ModelConfig, order: PipelineOrder, stages: Stages| TrainConfig {
+        pipeline: PipelineConfig { order, stages, ..PipelineConfig::default() },
+        checks: Checks::NONE,
         ..TrainConfig::steps(model, DType::F64, 16, 1)
     };
+    let plain = PipelineOrder::default();
     let two = Stages { pp: 2, ..Stages::default() };
     let zero = PipelineOrder::ZeroBubble { group: None };
-    let zero = TrainConfig { order: zero, stages: two.clone(), ..of(experts()) };
+    let zero = of(experts(), zero, two.clone());
     let both_ends = Stages { dual_pipe: true, ..two.clone() };
-    let both_ends = TrainConfig { order: PipelineOrder::DualPipeV, stages: both_ends, ..of(experts()) };
+    let both_ends = of(experts(), PipelineOrder::DualPipeV, both_ends);
     let tied = ModelConfig { tied: true, mtp: 1, ..experts() };
-    let tied = TrainConfig { stages: two, ..of(tied) };
+    let tied = of(tied, plain, two);
     let stages = GridSizes { pp: 2, ..GridSizes::default() };
     for (what, config, sizes, micro) in [
-        ("experts", of(experts()), GridSizes { ep: 2, ..GridSizes::default() }, 4),
+        ("experts", of(experts(), plain, Stages::default()), GridSizes { ep: 2, ..GridSizes::default() }, 4),
         ("zero-bubble", zero, stages, 4),
         ("DualPipeV", both_ends, stages, 8),
         ("tied", tied, stages, 4),
@@ -437,9 +456,10 @@ fn gradients_of_experts_and_those_put_off_are_on_their_way_while_others_are_form
 fn a_pass_works_while_tokens_of_another_are_on_their_way() {
     let pipeline = |dual_pipe: bool| {
         let layers_per_chunk = (!dual_pipe).then_some(1);
-        let order = match dual_pipe {
-            true => PipelineOrder::DualPipeV,
-            false => PipelineOrder::Plain { group: None, forwards_first: false },
+        let order = if dual_pipe {
+            PipelineOrder::DualPipeV
+        } else {
+            PipelineOrder::Plain { group: None, forwards_first: false }
         };
         (order, Stages { pp: 2, dual_pipe, layers_per_chunk, ..Stages::default() })
     };
@@ -460,16 +480,16 @@ fn a_pass_works_while_tokens_of_another_are_on_their_way() {
     ] {
         let sizes = GridSizes { pp: stages.pp.max(1), ep: 2, ..GridSizes::default() };
         let config = TrainConfig {
-            order,
-            stages,
-            recompute,
-            check_for_nan: false,
+            pipeline: PipelineConfig { order, stages, ..PipelineConfig::default() },
+            memory: MemoryConfig { recompute, ..MemoryConfig::default() },
+            checks: Checks::NONE,
             ..TrainConfig::steps(moe(shared), DType::F64, 16, 1)
         };
         let micro = 8 * 4 / sizes.pp;
         let grown = |overlap_passes: bool, overlap: bool| {
             // Gradients of weights would be formed while rows are in transit.
-            let config = TrainConfig { overlap_passes, tp_overlap: WAITING, ..config.clone() };
+            let mut config = TrainConfig { tp_overlap: WAITING, ..config.clone() };
+            config.pipeline.overlap_passes = overlap_passes;
             let time = |per_byte| {
                 let ways = (Dispatcher::AllToAll, overlap);
                 counted_on((&config, &["exchange_rows"]), &sizes, ways, micro, per_byte)

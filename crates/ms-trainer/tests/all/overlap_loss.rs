@@ -2,12 +2,12 @@
 //! bit.
 
 use crate::parity::same;
-use crate::wire::{WAITING, grown_by, time_of_work_behind};
+use crate::simulated_network::{WAITING, grown_by, time_of_work_behind};
 use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{LinearOverlap, ParallelOptions};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{Rates, TrainConfig};
+use ms_trainer::{Checks, PipelineConfig, Rates, TrainConfig};
 
 /// A layer, and an output layer that is most of the work.
 fn trial(linears: LinearOverlap, (tp, dtype): (usize, DType), ways: (bool, bool), length: usize) -> Trial {
@@ -22,8 +22,11 @@ fn trial(linears: LinearOverlap, (tp, dtype): (usize, DType), ways: (bool, bool)
     let (sequence_parallel, put_off) = ways;
     let config = TrainConfig {
         tp_overlap: linears,
-        defer_embedding_wgrad: put_off.then_some(usize::MAX),
-        check_for_nan: false,
+        pipeline: PipelineConfig {
+            defer_embedding_wgrad: put_off.then_some(usize::MAX),
+            ..PipelineConfig::default()
+        },
+        checks: Checks::NONE,
         ..TrainConfig::steps(model, dtype, length, 1)
     };
     Trial {

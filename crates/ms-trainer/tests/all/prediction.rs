@@ -52,7 +52,8 @@ fn step_on(
         mtp: 2,
         ..ModelConfig::default()
     };
-    let mut config = TrainConfig { mtp_loss_scale: 0.3, ..TrainConfig::steps(model, DType::F32, 9, 2) };
+    let mut config = TrainConfig::steps(model, DType::F32, 9, 2);
+    config.loss.mtp_scale = 0.3;
     change(&mut config);
     let device =
         Device::new(CpuBackend::new(1, Isa::from_env().unwrap().unwrap_or_else(Isa::detect)).unwrap());
@@ -70,7 +71,7 @@ fn step_on(
 fn losses_of_all_depths_and_the_gradient_are_pytorchs() {
     let golden = golden();
     for recompute in [Recompute::None, Recompute::Uniform(1)] {
-        let report = step(&golden, |config| config.recompute = recompute);
+        let report = step(&golden, |config| config.memory.recompute = recompute);
         let losses = &golden["losses"].values;
         let close = |found: f64, expected: f64| (found - expected).abs() <= 2e-6 * expected.abs();
         assert!(close(report.loss, losses[0]), "{} {}", report.loss, losses[0]);
@@ -87,7 +88,7 @@ fn losses_of_all_depths_and_the_gradient_are_pytorchs() {
 fn the_factor_changes_the_gradient_and_not_the_losses() {
     let golden = golden();
     let with = step(&golden, |_| ());
-    let without = step(&golden, |config| config.mtp_loss_scale = 0.0);
+    let without = step(&golden, |config| config.loss.mtp_scale = 0.0);
     assert_eq!((with.loss, &with.ahead), (without.loss, &without.ahead));
     assert!((with.grad_norm - without.grad_norm).abs() > 1e-3);
 }
@@ -109,7 +110,7 @@ fn windows_of_longer_rows_have_the_loss_and_the_gradient_of_pytorch() {
     };
     for recompute in [Recompute::None, Recompute::Uniform(1)] {
         let report = step_on(&golden, &whole.windows(2), |config| {
-            (config.recompute, config.model.mtp_hidden_first) = (recompute, true);
+            (config.memory.recompute, config.model.mtp_hidden_first) = (recompute, true);
         });
         let near = |found: f64, name: &str| {
             let expected = golden[name].values[0];

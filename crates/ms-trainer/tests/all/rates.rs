@@ -4,7 +4,7 @@ use ms_core::{DType, Grid, GridRules, GridSizes, ParamId};
 use ms_dist::{ParallelCtx, ParallelOptions, threads};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, batches};
-use ms_trainer::{Engine, Rates, TrainConfig, UpdateRule};
+use ms_trainer::{Checks, Engine, OptimizerConfig, PipelineConfig, Rates, TrainConfig, UpdateRule};
 use std::collections::BTreeMap;
 
 fn model(tied: bool) -> ModelConfig {
@@ -16,9 +16,15 @@ fn moved(tied: bool, rates: Rates) -> BTreeMap<String, Vec<f64>> {
     let sizes = GridSizes { pp: 2, ..GridSizes::default() };
     let grid = Grid::new(2, &sizes, GridRules::V2).unwrap();
     let config = TrainConfig {
-        update: UpdateRule::Sgd { momentum: 0.0 },
-        stages: ms_spec::Stages { pp: 2, ..ms_spec::Stages::default() },
-        check_for_nan: false,
+        optimizer: OptimizerConfig {
+            update: UpdateRule::Sgd { momentum: 0.0 },
+            ..OptimizerConfig::default()
+        },
+        pipeline: PipelineConfig {
+            stages: ms_spec::Stages { pp: 2, ..ms_spec::Stages::default() },
+            ..PipelineConfig::default()
+        },
+        checks: Checks::NONE,
         ..TrainConfig::steps(model(tied), DType::F64, 16, 1)
     };
     let step = batches(&config.model, Shape { rows: 1, length: 16, micro: 3, packed: false }, 1).remove(0);

@@ -4,14 +4,14 @@
 use crate::parity::{Case, Fault, Wrong, run, run_with, same, small_experts};
 use ms_core::DType;
 use ms_data::MicroBatch;
-use ms_dist::{ContextParallel, Remap};
+use ms_dist::{ContextParallel, TokenMapping};
 use ms_spec::{ModelConfig, Position};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
 
 const LENGTH: usize = 48;
 
-fn adaptive(ulysses: usize, remap: Remap) -> ContextParallel {
+fn adaptive(ulysses: usize, remap: TokenMapping) -> ContextParallel {
     ContextParallel::Adaptive { ulysses, remap }
 }
 
@@ -41,7 +41,7 @@ fn tokens_that_are_not_neighbours_train_as_on_one_rank() {
             let case = Case::of(cp * tp, tp, cp, 1, 1);
             let case = if tp > 1 { case.sequence_parallel() } else { case };
             let want = run(&c, &case.alone(), Routing::default(), &steps).unwrap();
-            for remap in [Remap::Runs, Remap::Tokens] {
+            for remap in [TokenMapping::Runs, TokenMapping::Tokens] {
                 let case = case.clone().context(adaptive(ulysses, remap));
                 let got = run(&c, &case, Routing::default(), &steps).unwrap();
                 compare(&want, &got, Bounds::of(DType::F64)).unwrap_or_else(|e| {
@@ -58,14 +58,14 @@ fn fewer_blocks_are_sent_and_faults_are_found() {
     let steps = steps(&c);
     let case = |remap| Case::of(4, 1, 4, 1, 1).context(adaptive(1, remap)).single_precision();
     let of = |remap| run(&c, &case(remap), Routing::default(), &steps).unwrap();
-    let [in_order, remapped] = [Remap::InOrder, Remap::Tokens].map(|remap| {
+    let [in_order, remapped] = [TokenMapping::InOrder, TokenMapping::Tokens].map(|remap| {
         let bytes: u64 = of(remap).sent.iter().map(|sent| sent["ring"]).sum();
         bytes
     });
     println!("bytes around a ring of four: in order {in_order}, remapped {remapped}");
     assert!(5 * remapped < 4 * in_order, "{remapped} of {in_order}");
-    same("a second run", &of(Remap::Tokens), &of(Remap::Tokens));
-    let exact = Case::of(4, 1, 4, 1, 1).context(adaptive(1, Remap::Tokens));
+    same("a second run", &of(TokenMapping::Tokens), &of(TokenMapping::Tokens));
+    let exact = Case::of(4, 1, 4, 1, 1).context(adaptive(1, TokenMapping::Tokens));
     let want = run(&c, &exact.alone(), Routing::default(), &steps).unwrap();
     for exchange in ["keys and values", "gradients of keys and values"] {
         let fault = Fault { exchange, wrong: Wrong::Stale };

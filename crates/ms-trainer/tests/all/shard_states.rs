@@ -8,7 +8,9 @@ use ms_core::{
     Axis, DType, Device, Digits, Dispatcher, Graph, Grid, GridRules, GridSizes, ParamLayout, ParamStore,
     Segment, ShardState, ShardStates, Tensor, Var,
 };
-use ms_dist::{ContextParallel, MetaFabric, ParallelCtx, ParallelOptions, Piece, Remap, TokenSharding};
+use ms_dist::{
+    ContextParallel, MetaFabric, ParallelCtx, ParallelOptions, Piece, TokenMapping, TokenSharding,
+};
 use ms_nn::{Batch, Gpt, IndexerLoss, IndexerObjective, RankPosition};
 use ms_spec::{ModelConfig, ParamSpec, Placement};
 use std::cell::Cell;
@@ -148,10 +150,8 @@ impl Rank {
             let of_tp = self.ctx.digits.dense(Axis::Tp);
             for loss in &losses {
                 rooted(loss)?;
-                let known = |digit| match of_tp.contains(digit) {
-                    true => ShardState::Invariant,
-                    false => ShardState::Partial,
-                };
+                let known =
+                    |digit| if of_tp.contains(digit) { ShardState::Invariant } else { ShardState::Partial };
                 let followed = |digit| loss.shard_states().along(digit) == Some(known(digit));
                 if !self.ctx.digits.each().all(followed) {
                     return Err(format!("of a loss ranks hold {:?}", loss.shard_states()));
@@ -260,7 +260,7 @@ fn context_parallel_ranks_hold_what_the_table_says() {
         Cut::of(4, 2, 2).context(ContextParallel::Gather).sequence_parallel(),
         Cut::of(4, 1, 4).context(ContextParallel::Hybrid { ulysses: 2, window: 1 }),
         Cut::of(4, 1, 2).context(ContextParallel::InOrder { ulysses: 1, window: 1 }),
-        Cut::of(2, 1, 2).context(ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder }),
+        Cut::of(2, 1, 2).context(ContextParallel::Adaptive { ulysses: 1, remap: TokenMapping::InOrder }),
     ];
     follow(&cuts, |_| true, 1000);
 }

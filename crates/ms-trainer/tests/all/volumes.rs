@@ -340,10 +340,8 @@ fn instances_sum_inside_and_then_among_each_other() {
             let c = experts(6, 2);
             let moe = c.moe.as_ref().unwrap();
             let alike = dp / ep;
-            let optimizer = match n == alike {
-                true => OptimizerSharding::Replicated,
-                false => OptimizerSharding::Instances(n),
-            };
+            let optimizer =
+                if n == alike { OptimizerSharding::Replicated } else { OptimizerSharding::Instances(n) };
             let case = Case { dtype, optimizer, ..Case::of(tp * dp, tp, 1, 1, ep) };
             let got = found(&c, &case, shape(&case, 12, 1));
             let of_layer = [2 * moe.ffn, moe.ffn].map(|rows| moe.experts / ep * rows / tp * c.hidden);

@@ -1,10 +1,11 @@
 //! Gradient reduction overlaps with the backward pass in wall-clock time; everywhere else, simulated time is used.
 
 use ms_core::{DType, Device, Grid, GridRules, GridSizes};
+use ms_dist::buckets::Bucketing;
 use ms_dist::{CommCall, CommHook, ParallelCtx, ParallelOptions, Pending};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{Rates, TrainConfig};
+use ms_trainer::{Checks, DataParallelConfig, Rates, TrainConfig};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,9 +54,12 @@ fn run(overlap_grad_reduce: bool, each: Duration, product: f64) -> (Duration, u3
     let model = ModelConfig { layers: 4, init_std: 0.02, ..ModelConfig::tiny() };
     let steps = batches(&model, Shape { rows: 1, length: 8, micro: 4, packed: false }, 1);
     let config = TrainConfig {
-        overlap_grad_reduce,
-        bucket_size: Some(300),
-        check_for_nan: false,
+        data_parallel: DataParallelConfig {
+            overlap_grad_reduce,
+            buckets: Bucketing::of(Some(300)),
+            ..DataParallelConfig::default()
+        },
+        checks: Checks::NONE,
         ..TrainConfig::steps(model, DType::F64, 8, 1)
     };
     let grid = Grid::new(2, &GridSizes::default(), GridRules::V2).unwrap();

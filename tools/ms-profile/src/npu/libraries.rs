@@ -63,11 +63,10 @@ pub(crate) fn examine(cann: &Cann, findings: &mut Findings) {
             continue;
         }
         let text: Vec<String> = entries().map(|l| format!("no {}\n{}", l.name, tried(l))).collect();
-        let (status, hint) = match needed {
-            true => {
-                (Status::Failed, "the installation is incomplete: install the toolkit of one release again")
-            }
-            false => (Status::Note, "ms-train's --profile of the device needs it"),
+        let (status, hint) = if needed {
+            (Status::Failed, "the installation is incomplete: install the toolkit of one release again")
+        } else {
+            (Status::Note, "ms-train's --profile of the device needs it")
         };
         findings.add("libraries", purpose, status, &text.join("\n"), hint);
     }

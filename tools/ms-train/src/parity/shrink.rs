@@ -93,10 +93,7 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
 /// fewer than the ranks stay so.
 fn heads(heads: usize, groups: usize, by: usize) -> (usize, usize) {
     let each = (heads / groups.max(1)).clamp(1, 2);
-    match groups > 0 && groups < by && by.is_multiple_of(groups) {
-        true => (by * each, groups),
-        false => (by * each, by),
-    }
+    if groups > 0 && groups < by && by.is_multiple_of(groups) { (by * each, groups) } else { (by * each, by) }
 }
 
 fn small_experts(e: &Moe, share: &Share) -> Moe {

@@ -106,13 +106,12 @@ fn communication(out: &mut String, plan: &Value) {
         .filter_map(|(axis, n)| n.as_u64().filter(|&n| n > 0).map(|n| (axis, n)))
         .collect();
     out.push_str("\nSent by a rank in an iteration, at most:");
-    match sent.is_empty() {
-        true => out.push_str(" nothing\n"),
-        false => {
-            out.push('\n');
-            for (axis, n) in sent {
-                let _ = writeln!(out, "  {:<18} {:>11}", axis.replace('_', " "), bytes(n));
-            }
+    if sent.is_empty() {
+        out.push_str(" nothing\n");
+    } else {
+        out.push('\n');
+        for (axis, n) in sent {
+            let _ = writeln!(out, "  {:<18} {:>11}", axis.replace('_', " "), bytes(n));
         }
     }
 }

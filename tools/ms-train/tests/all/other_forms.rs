@@ -194,10 +194,7 @@ fn narrow_state_is_planned_and_what_upstream_refuses_is_named() {
             .output()
             .unwrap();
         let rank = || serde_json::from_slice::<Value>(&done.stdout).unwrap()["ranks"][0].clone();
-        match done.status.success() {
-            true => Ok(rank()),
-            false => Err(String::from_utf8(done.stderr.clone()).unwrap()),
-        }
+        if done.status.success() { Ok(rank()) } else { Err(String::from_utf8(done.stderr.clone()).unwrap()) }
     };
     let aware = "--use-distributed-optimizer --use-precision-aware-optimizer";
     for (more, master_and_moments, grads) in [

@@ -1,9 +1,9 @@
 //! A random run as flags of `ms-train`.
 
 use super::{GLOBAL, LENGTH, model, plain};
-use crate::drawn::Run;
+use crate::random_topologies::Run;
 use ms_core::{Dispatcher, GridRules, OptimizerSharding, RingCachePolicy};
-use ms_dist::{ContextParallel, Pieces, Remap};
+use ms_dist::{ContextParallel, Pieces, TokenMapping};
 use ms_nn::{Recompute, Swapped};
 use ms_spec::{Moe, Score};
 use ms_trainer::{LossScale, PipelineOrder, RecomputeTiming, UpdateRule};
@@ -144,9 +144,9 @@ fn context(run: &Run, line: &mut Line) {
         }
         ContextParallel::Adaptive { ulysses, remap } => {
             let tokens = match remap {
-                Remap::InOrder => "--adaptive-cp-only-reschedule",
-                Remap::Runs => "",
-                Remap::Tokens => "--adaptive-cp-without-coarse",
+                TokenMapping::InOrder => "--adaptive-cp-only-reschedule",
+                TokenMapping::Runs => "",
+                TokenMapping::Tokens => "--adaptive-cp-without-coarse",
             };
             match ulysses {
                 1 => format!("--context-parallel-algo adaptive_cp_algo {tokens}"),

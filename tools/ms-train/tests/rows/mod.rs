@@ -2,7 +2,7 @@
 
 mod flags;
 
-use crate::drawn::{Draw, MODELS, Run, sizes};
+use crate::random_topologies::{Draw, MODELS, Run, sizes};
 use flags::{MISSING, WAYS, flags};
 use ms_core::Rng;
 use ms_spec::{Feed, Layer, ModelConfig};

@@ -203,9 +203,10 @@ pub(crate) fn written(
 
 /// What stands before names within a layer at `slot`, and its number if layers stand in front.
 pub(crate) fn in_layer(slot: usize, stacked: bool) -> (String, Option<usize>) {
-    match stacked {
-        true => ("decoder.layers.".to_owned(), Some(slot)),
-        false => (format!("decoder.layers.{slot}."), None),
+    if stacked {
+        ("decoder.layers.".to_owned(), Some(slot))
+    } else {
+        (format!("decoder.layers.{slot}."), None)
     }
 }
 

@@ -93,12 +93,13 @@ impl Opened<'_> {
                 break;
             }
         }
-        match found.len() == self.config.layers {
-            true => Ok(found.into_iter().collect()),
-            false => Err(Error::folder(
+        if found.len() == self.config.layers {
+            Ok(found.into_iter().collect())
+        } else {
+            Err(Error::folder(
                 self.folder,
                 format!("{} layers are there, the model has {}", found.len(), self.config.layers),
-            )),
+            ))
         }
     }
 

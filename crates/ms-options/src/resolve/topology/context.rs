@@ -3,7 +3,7 @@
 use super::ParallelismOptions;
 use anyhow::{Result, bail};
 use ms_cli::{Usage, refuse};
-use ms_dist::{ContextParallel, Remap};
+use ms_dist::{ContextParallel, TokenMapping};
 use ms_spec::ModelConfig;
 
 /// The equivalent of `--cp-comm-type` as a `--context-parallel-algo`, and the ranks that exchange heads; `None`: nothing is
@@ -129,11 +129,11 @@ pub(super) fn context(o: &ParallelismOptions, cp: usize) -> Result<ContextParall
 ///
 /// # Source
 /// MindSpeed `2.0.0_core_r0.8.0`, `mindspeed/core/context_parallel/utils.py`, `get_adaptive_cp_info`.
-fn remap(o: &ParallelismOptions) -> Remap {
+fn remap(o: &ParallelismOptions) -> TokenMapping {
     match (o.reschedules_only, o.maps_tokens) {
-        (true, _) => Remap::InOrder,
-        (false, true) => Remap::Tokens,
-        (false, false) => Remap::Runs,
+        (true, _) => TokenMapping::InOrder,
+        (false, true) => TokenMapping::Tokens,
+        (false, false) => TokenMapping::Runs,
     }
 }
 

@@ -104,9 +104,10 @@ const CHATGLM: Class = class!(
             head_dim("kv_channels"),
             Field::rule(
                 |f, c| {
-                    c.groups = match f.flag("multi_query_attention")?.unwrap_or(false) {
-                        true => f.size("multi_query_group_num")?.unwrap_or(1),
-                        false => c.heads,
+                    c.groups = if f.flag("multi_query_attention")?.unwrap_or(false) {
+                        f.size("multi_query_group_num")?.unwrap_or(1)
+                    } else {
+                        c.heads
                     };
                     Ok(())
                 },

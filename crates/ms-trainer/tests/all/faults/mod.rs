@@ -1,12 +1,12 @@
 //! Faults injected into communication, one at a time, each of which must be detected.
 
-use crate::drawn::{Draw, MODELS, Model, Run, model, shape};
 use crate::matrix::{DRAWN_APART, TRIES, all, drawn, seed};
 use crate::page;
 use crate::parity::{Case, Fault, Wrong, alone_routing, apart, run, run_noted, run_with};
+use crate::random_topologies::{Draw, MODELS, Model, Run, model, shape};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
-use ms_dist::{ContextParallel, Remap};
+use ms_dist::{ContextParallel, TokenMapping};
 use ms_nn::{IndexerObjective, Recompute};
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Bounds, batches, compare};
@@ -171,7 +171,7 @@ fn every_planted_fault_is_noticed() {
         } else if matches!(kind, Model::Picked | Model::Pooled) {
             ContextParallel::Gather
         } else if exchange.ends_with("queries") {
-            ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder }
+            ContextParallel::Adaptive { ulysses: 1, remap: TokenMapping::InOrder }
         } else {
             ContextParallel::Ring { window: 1 }
         });

@@ -112,9 +112,10 @@ impl Dense {
             }
             let params = self.params(chunk);
             let sizes: Vec<usize> = params.iter().map(|p| p.0).collect();
-            let words: Vec<usize> = match self.tied && pp > 1 {
-                true => begins.then_some(0).into_iter().chain(ends.then(|| sizes.len() - 1)).collect(),
-                false => Vec::new(),
+            let words: Vec<usize> = if self.tied && pp > 1 {
+                begins.then_some(0).into_iter().chain(ends.then(|| sizes.len() - 1)).collect()
+            } else {
+                Vec::new()
             };
             let limit = self.bucket.filter(|_| k == 0 && stage == 0);
             let buffer = Buffer::new(&sizes, &words, n, limit);

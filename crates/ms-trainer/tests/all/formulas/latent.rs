@@ -27,9 +27,10 @@ impl Matrices {
     /// For rows that enter or leave, and their gradients in the other direction: one of the two is a sum if every rank has
     /// whole rows; token shards are gathered in one direction and reduce-scattered in the other.
     fn crossed(&self, width: usize) -> usize {
-        match self.sequence_parallel {
-            true => 2 * shared_out(self.rows(width), self.tp),
-            false => summed(self.rows(width), self.tp),
+        if self.sequence_parallel {
+            2 * shared_out(self.rows(width), self.tp)
+        } else {
+            summed(self.rows(width), self.tp)
         }
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod samples;
 use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, RingCache, Tensor};
 use ms_cpu::CpuBackend;
 use ms_data::MicroBatch;
+use ms_dist::buckets::Bucketing;
 use ms_dist::{CommCall, CommHook, ContextParallel, LinearOverlap, ParallelCtx, ParallelOptions, Pending};
 use ms_kernels::Isa;
 use ms_nn::{Recompute, SavePolicy};
@@ -14,8 +15,9 @@ use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
 use ms_trainer::parity::{DivergenceInjector, FaultInjector, Found, ParityError, Shape, Trial};
 use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{
-    IndexerTraining, LossScale, OptimizerForm, PipelineOrder, Rates, RecomputeTiming, Routing, TrainConfig,
-    UpdateRule,
+    Checks, DataParallelConfig, Dropout, IndexerTraining, LossConfig, LossScale, MemoryConfig,
+    OptimizerConfig, OptimizerForm, PipelineConfig, PipelineOrder, Rates, RecomputeTiming, Routing,
+    TrainConfig, UpdateRule,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -108,7 +110,7 @@ impl Case {
             overlap_gather_with_step: false,
             linears: LinearOverlap::default(),
             threads: 1,
-            update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
+            update: OptimizerConfig::default().update,
             dropout: 0.0,
             per_token_loss: false,
             indexer: None,
@@ -270,31 +272,38 @@ fn trial(
     (length, rows): (usize, usize),
 ) -> Result<Trial, ParityError> {
     let config = TrainConfig {
-        stages: case.stages.clone(),
-        order: case.order,
-        overlap_passes: case.overlap_passes,
-        waits_at_borders: case.waits_at_borders,
-        defer_embedding_wgrad: case.defer_embedding_wgrad,
-        recompute: case.recompute,
-        save_policy: case.save_policy,
-        recompute_timing: case.recompute_timing,
-        swap_folder: std::env::temp_dir(),
-        bucket_size: case.bucket_size,
-        overlap_grad_reduce: case.overlap,
-        overlap_param_gather: case.overlap_gather,
-        overlap_gather_with_step: case.overlap_gather_with_step,
+        pipeline: PipelineConfig {
+            stages: case.stages.clone(),
+            order: case.order,
+            overlap_passes: case.overlap_passes,
+            waits_at_borders: case.waits_at_borders,
+            defer_embedding_wgrad: case.defer_embedding_wgrad,
+        },
+        memory: MemoryConfig {
+            recompute: case.recompute,
+            save_policy: case.save_policy,
+            recompute_timing: case.recompute_timing,
+            swap_folder: std::env::temp_dir(),
+        },
+        data_parallel: DataParallelConfig {
+            buckets: Bucketing::of(case.bucket_size),
+            overlap_grad_reduce: case.overlap,
+            overlap_param_gather: case.overlap_gather,
+            overlap_gather_with_step: case.overlap_gather_with_step,
+            rounded_gradients: case.rounded_gradients,
+        },
+        optimizer: OptimizerConfig {
+            update: case.update,
+            form: case.form,
+            loss_scale: case.loss_scale,
+            ..OptimizerConfig::default()
+        },
+        loss: LossConfig { per_token: case.per_token_loss, indexer: case.indexer, ..LossConfig::default() },
+        dropout: Dropout { hidden: case.dropout, attention: case.dropout },
         tp_overlap: case.linears,
         routing,
-        update: case.update,
-        hidden_dropout: case.dropout,
-        attention_dropout: case.dropout,
-        per_token_loss: case.per_token_loss,
-        indexer: case.indexer,
-        loss_scale: case.loss_scale,
-        optimizer_form: case.form,
-        rounded_gradients: case.rounded_gradients,
         seed: case.seed,
-        check_for_nan: false,
+        checks: Checks::NONE,
         ..TrainConfig::steps(config.clone(), case.dtype, length, rows)
     };
     let grid = Grid::new(case.world, &case.sizes, case.rules)

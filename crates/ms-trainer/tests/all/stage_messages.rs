@@ -5,7 +5,7 @@ use ms_core::{DType, Grid, GridRules, GridSizes};
 use ms_dist::{CommCall, CommHook, ParallelCtx, ParallelOptions, Pending};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{PipelineOrder, Rates, TrainConfig};
+use ms_trainer::{Checks, PipelineConfig, PipelineOrder, Rates, TrainConfig};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
@@ -77,13 +77,11 @@ fn time((order, waits_at_borders): (PipelineOrder, bool), stages: &Stages, per_b
     let steps = batches(&model, shape, 1);
     let (stages, check_for_nan) = (stages.clone(), false);
     let config = TrainConfig {
-        order,
-        stages,
-        waits_at_borders,
-        check_for_nan,
+        pipeline: PipelineConfig { order, stages, waits_at_borders, ..PipelineConfig::default() },
+        checks: Checks { nan: check_for_nan, ..Checks::NONE },
         ..TrainConfig::steps(model, DType::F64, 64, 1)
     };
-    let pp = config.stages.pp;
+    let pp = config.pipeline.stages.pp;
     let grid = Grid::new(pp, &GridSizes { pp, ..GridSizes::default() }, GridRules::V2).unwrap();
     let trial = Trial { config, grid, parallel: ParallelOptions::default(), rates: Rates::from((1e-3, 0.1)) };
     let world = Arc::new(World { per_byte, ..World::default() });

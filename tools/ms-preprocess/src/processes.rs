@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 /// The processes that share a run.
-pub(crate) trait Peers {
+pub(crate) trait Processes {
     /// Number of this process, from 0.
     fn rank(&self) -> usize;
     /// Number of processes.
@@ -15,8 +15,8 @@ pub(crate) trait Peers {
 /// What this process came to, or why it cannot go on where another one failed.
 ///
 /// A launcher ends all processes with the first one, so each of them says what the failed one would.
-pub(crate) fn together<T>(peers: &dyn Peers, mine: Result<T>) -> Result<T> {
-    let failure = peers.failure(mine.as_ref().err().map(|error| format!("{error:#}")));
+pub(crate) fn together<T>(processes: &dyn Processes, mine: Result<T>) -> Result<T> {
+    let failure = processes.failure(mine.as_ref().err().map(|error| format!("{error:#}")));
     match failure {
         Some((rank, reason)) if mine.is_ok() => bail!("process {rank} failed: {reason}"),
         _ => mine,
@@ -26,7 +26,7 @@ pub(crate) fn together<T>(peers: &dyn Peers, mine: Result<T>) -> Result<T> {
 /// This process alone.
 struct Alone;
 
-impl Peers for Alone {
+impl Processes for Alone {
     fn rank(&self) -> usize {
         0
     }
@@ -42,20 +42,22 @@ impl Peers for Alone {
 
 /// The processes of the launch that this process belongs to.
 #[cfg(not(feature = "mpi"))]
-pub(crate) fn peers() -> Box<dyn Peers> {
+pub(crate) fn processes() -> Box<dyn Processes> {
     Box::new(Alone)
 }
 
 /// The processes of the launch that this process belongs to.
 #[cfg(feature = "mpi")]
-pub(crate) fn peers() -> Box<dyn Peers> {
-    mpi::initialize()
-        .map_or_else(|| Box::new(Alone) as Box<dyn Peers>, |universe| Box::new(launch::Launch { universe }))
+pub(crate) fn processes() -> Box<dyn Processes> {
+    mpi::initialize().map_or_else(
+        || Box::new(Alone) as Box<dyn Processes>,
+        |universe| Box::new(launch::Launch { universe }),
+    )
 }
 
 #[cfg(feature = "mpi")]
 mod launch {
-    use super::Peers;
+    use super::Processes;
     use mpi::traits::{Communicator as _, CommunicatorCollectives as _, Root as _};
 
     /// The processes of an MPI launch; MPI ends with this value.
@@ -63,7 +65,7 @@ mod launch {
         pub(super) universe: mpi::environment::Universe,
     }
 
-    impl Peers for Launch {
+    impl Processes for Launch {
         fn rank(&self) -> usize {
             self.universe.world().rank() as usize
         }

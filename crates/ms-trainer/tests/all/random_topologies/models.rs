@@ -29,10 +29,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     // A third has key/value heads that do not divide among the ranks, while their rows do.
     let few: Vec<usize> =
         (1..2 * tp).filter(|g| !g.is_multiple_of(tp) && (g * head_dim).is_multiple_of(tp)).collect();
-    let groups = match few.is_empty() || draw.below(3) > 0 {
-        true => tp * draw.of(&[1, 2]),
-        false => draw.of(&few),
-    };
+    let groups = if few.is_empty() || draw.below(3) > 0 { tp * draw.of(&[1, 2]) } else { draw.of(&few) };
     let mut heads = groups * draw.of(&[1, 2]);
     while !heads.is_multiple_of(tp) || !(heads / tp).is_multiple_of(u) {
         heads += groups;
@@ -122,18 +119,14 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             let groups = tp * cp * draw.of(&[1, 1, 2]);
             let (one, other) = (draw.of(&[4, 6]), draw.of(&[4, 6]));
             let more = draw.of(&[1, 2]);
-            let (mixer, gated_delta, mamba2) = match states {
-                true => {
-                    let heads = more * groups;
-                    let shape = Mamba2 { heads, head_dim: one, groups, state: other, ..MAMBA2 };
-                    (Mixer::Mamba2, None, Some(shape))
-                }
-                false => {
-                    let (key_heads, value_heads) = (groups, more * groups);
-                    let shape =
-                        GatedDelta { key_heads, value_heads, key_dim: one, value_dim: other, conv: 3 };
-                    (Mixer::GatedDelta, Some(shape), None)
-                }
+            let (mixer, gated_delta, mamba2) = if states {
+                let heads = more * groups;
+                let shape = Mamba2 { heads, head_dim: one, groups, state: other, ..MAMBA2 };
+                (Mixer::Mamba2, None, Some(shape))
+            } else {
+                let (key_heads, value_heads) = (groups, more * groups);
+                let shape = GatedDelta { key_heads, value_heads, key_dim: one, value_dim: other, conv: 3 };
+                (Mixer::GatedDelta, Some(shape), None)
             };
             let pattern = |l: usize| Layer {
                 mixer: if l.is_multiple_of(2) { mixer } else { Mixer::Attention },
@@ -191,14 +184,15 @@ pub(super) fn rarer(kind: Model, c: ModelConfig, routing: &Routing, draw: &mut D
     let by_distance = matches!(kind, Model::Dense | Model::Experts | Model::Sinks) && draw.below(4) == 0;
     let position = if by_distance { Position::Alibi } else { c.position };
     let borrows = kind == Model::Dense && draw.below(3) == 0;
-    let pattern = match borrows {
-        true => (0..c.layers)
+    let pattern = if borrows {
+        (0..c.layers)
             .map(|l| Layer {
                 mixer: if l % 3 == 0 { Mixer::Attention } else { Mixer::SharedKv },
                 ..Layer::default()
             })
-            .collect(),
-        false => c.pattern,
+            .collect()
+    } else {
+        c.pattern
     };
     let router = c.moe.as_ref().map(|m| m.router);
     // Groups, and choices in turn or by balance, are of experts with weights.

@@ -40,9 +40,10 @@ fn changes_nothing(c: &ModelConfig, case: &Case, micro: usize) {
 /// Two stages of two ranks each, with two chunks: one behind the other's, or from both ends.
 fn in_chunks(dual_pipe: bool) -> Case {
     let layers_per_chunk = (!dual_pipe).then_some(1);
-    let order = match dual_pipe {
-        true => PipelineOrder::DualPipeV,
-        false => PipelineOrder::Plain { group: None, forwards_first: false },
+    let order = if dual_pipe {
+        PipelineOrder::DualPipeV
+    } else {
+        PipelineOrder::Plain { group: None, forwards_first: false }
     };
     let stages = Stages { pp: 2, dual_pipe, layers_per_chunk, ..Stages::default() };
     Case { stages, order, dispatcher: Dispatcher::AllToAll, ..Case::of(4, 1, 1, 2, 2) }

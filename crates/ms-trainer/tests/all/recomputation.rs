@@ -53,7 +53,7 @@ fn ways() -> Vec<(&'static str, SavePolicy)> {
 fn parts_away() -> Vec<(&'static str, SavePolicy)> {
     let of = |swapped| SavePolicy { swapped, ..SavePolicy::default() };
     let some = |text| of(Swapped::named_in(text));
-    let all = Swapped::ATTENTION.and(Swapped::NETWORK_NORM).and(Swapped::NETWORK);
+    let all = Swapped::ATTENTION.union(Swapped::NETWORK_NORM).union(Swapped::NETWORK);
     vec![
         ("norms before attention away", of(Swapped::INPUT_NORM)),
         ("attention away", of(Swapped::MIXER)),
@@ -75,7 +75,7 @@ fn parts_away() -> Vec<(&'static str, SavePolicy)> {
             SavePolicy {
                 recompute_activations: ALL,
                 recompute_networks: 1,
-                ..of(Swapped::FC2.and(Swapped::FC1))
+                ..of(Swapped::FC2.union(Swapped::FC1))
             },
         ),
         (

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Parts that are swapped to the file, and what the choice is based on.
 #[derive(Clone, Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct SwapChoice {
     /// The limit on a rank's memory in bytes.
     pub(crate) limit: usize,
     /// Bytes needed by the rank that needs most, with this choice and without swapping.
@@ -16,7 +16,7 @@ pub(crate) struct Chosen {
     pub(crate) optimizer: bool,
 }
 
-impl Chosen {
+impl SwapChoice {
     /// As `--dry-run` shows it.
     pub(crate) fn to_json(&self) -> Value {
         json!({

@@ -4,7 +4,7 @@ use crate::parity::samples::{latent, picked, samples};
 use crate::parity::{Case, run, same, small_experts};
 use ms_core::ops::Auxiliary;
 use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
-use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
+use ms_dist::{ContextParallel, LinearOverlap, Pieces, TokenMapping};
 use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Mixer, ModelConfig, Stages};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
@@ -437,8 +437,8 @@ fn keys_and_values_that_are_kept_do_not_come_again() {
 #[test]
 fn ranks_that_share_out_blocks_send_what_each_needs() {
     let (c, micro, cp) = (model(), 2u64, 4usize);
-    let case =
-        Case::of(cp, 1, cp, 1, 1).context(ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder });
+    let case = Case::of(cp, 1, cp, 1, 1)
+        .context(ContextParallel::Adaptive { ulysses: 1, remap: TokenMapping::InOrder });
     // One document a row: a block below the diagonal is needed.
     let shape = Shape { rows: ROWS, length: LENGTH, micro: micro as usize, packed: false };
     let found = run(&c, &case.single_precision(), Routing::default(), &batches(&c, shape, 2)).unwrap();
@@ -479,7 +479,8 @@ fn blocks_shared_out_over_ranks_have_the_same_bits_every_time() {
     for ulysses in [1, 2] {
         let case = Case {
             dropout: 0.1,
-            ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses, remap: Remap::InOrder })
+            ..Case::of(4, 1, 4, 1, 1)
+                .context(ContextParallel::Adaptive { ulysses, remap: TokenMapping::InOrder })
         };
         let plain = found(&case, 4);
         same("a second run", &plain, &found(&case, 4));

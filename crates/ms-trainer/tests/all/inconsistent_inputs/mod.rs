@@ -1,9 +1,9 @@
 //! Inconsistent inputs: what ranks are given is changed, on all of them or on the last alone, and the comparison with one
 //! rank must detect it.
 
-use crate::drawn::{Draw, Model, model, shape};
 use crate::page;
 use crate::parity::{Case, run, run_slipped};
+use crate::random_topologies::{Draw, Model, model, shape};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
 use ms_data::MicroBatch;
@@ -130,8 +130,8 @@ type OneSlip = fn(&mut TrainConfig, &mut [Vec<MicroBatch>]);
 
 const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 18] = [
     // A rank that takes other turns than those with which it exchanges tokens.
-    ("passes in turn", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.overlap_passes = false),
-    ("passes in turn", Model::Latent, [1, 1, 1, 2, 2], |config, _| config.overlap_passes = false),
+    ("passes in turn", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.pipeline.overlap_passes = false),
+    ("passes in turn", Model::Latent, [1, 1, 1, 2, 2], |config, _| config.pipeline.overlap_passes = false),
     ("masks one token on", Model::Dense, [1, 2, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Latent, [2, 1, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Sinks, [1, 1, 2, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
@@ -155,13 +155,13 @@ const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 18] = [
     ("biases moved", Model::Latent, [2, 1, 1, 1, 1], |config, _| config.routing.bias_update_rate *= 100.0),
     ("dropout of another seed", Model::Dense, [1, 2, 1, 1, 1], |config, _| config.seed += 1),
     // A mean over a rank's own tokens, where masks leave ranks unequal many (finding 3).
-    ("losses of predictions", Model::Latent, [1, 2, 1, 1, 1], |config, _| config.mtp_loss_scale *= 1.1),
-    ("losses of predictions", Model::Latent, [1, 1, 1, 2, 1], |config, _| config.mtp_loss_scale *= 1.1),
+    ("losses of predictions", Model::Latent, [1, 2, 1, 1, 1], |config, _| config.loss.mtp_scale *= 1.1),
+    ("losses of predictions", Model::Latent, [1, 1, 1, 2, 1], |config, _| config.loss.mtp_scale *= 1.1),
     ("another limit of the gradient's norm", Model::Hybrid, [1, 1, 1, 2, 1], |config, _| {
-        config.clip_grad *= 0.01;
+        config.optimizer.clip_grad *= 0.01;
     }),
     ("another rule of updates", Model::Experts, [1, 1, 2, 1, 1], |config, _| {
-        config.update = UpdateRule::Sgd { momentum: 0.5 };
+        config.optimizer.update = UpdateRule::Sgd { momentum: 0.5 };
     }),
 ];
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 /// Which heads each rank attends with. A rank's heads are whole groups; or, if groups do not divide evenly among the ranks,
 /// heads of one group with a copy of its key and value; or, if they belong to several groups, heads with a copy each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeadShares {
+pub struct HeadPartition {
     all: HeadLayout,
     /// The heads of one rank: the same number for each.
     pub own: HeadLayout,
 }
 
-impl HeadShares {
+impl HeadPartition {
     /// `all` heads distributed over `ranks`, which divides their number.
     pub fn new(all: HeadLayout, ranks: usize) -> Self {
         let m = all.heads_per_group;
@@ -52,7 +52,7 @@ impl HeadShares {
         self.groups_of(rank).flat_map(of).collect()
     }
 
-    /// [`HeadShares::packed`] of rows that are `[queries | keys | values]`.
+    /// [`HeadPartition::packed`] of rows that are `[queries | keys | values]`.
     fn of_separate(&self, rank: usize) -> Vec<Range<usize>> {
         let HeadLayout { groups, heads_per_group: m, head_dim: d } = self.all;
         let (keys, together) = (groups * m * d, self.own.heads_per_group);
@@ -262,7 +262,7 @@ mod tests {
         ];
         for (groups, heads_per_group, ranks) in layouts {
             let all = HeadLayout { groups, heads_per_group, head_dim: 3 * ranks };
-            let shares = HeadShares::new(all, ranks);
+            let shares = HeadPartition::new(all, ranks);
             assert_eq!(shares.own.heads() * ranks, all.heads(), "{all:?}");
             let width = (all.heads() + 2 * groups) * all.head_dim;
             let held = |r: usize| r * width / ranks..(r + 1) * width / ranks;
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn whole_groups_are_not_exchanged() {
-        let shares = HeadShares::new(HeadLayout { groups: 4, heads_per_group: 2, head_dim: 8 }, 2);
+        let shares = HeadPartition::new(HeadLayout { groups: 4, heads_per_group: 2, head_dim: 8 }, 2);
         assert_eq!(shares.own.groups, 2);
         assert!(shares.of_packed(0, 2).is_none() && shares.of_projections(1, 2).is_none());
     }

@@ -68,7 +68,7 @@ fn checkpoint_bytes(config: &TrainConfig) -> u64 {
     let again = if config.checkpoint.megatron_files == MegatronFiles::Absent { 0 } else { weight + state };
     // Moments, and master weights where the weights themselves are narrower.
     let wide = config.dtype.wide();
-    let kept = config.update.state_names().len() + usize::from(config.dtype != wide);
+    let kept = config.optimizer.update.state_names().len() + usize::from(config.dtype != wide);
     let state = if config.checkpoint.no_save_optim { 0 } else { (kept * wide.size()) as u64 };
     parameters.saturating_mul(weight + again + state)
 }

@@ -8,7 +8,7 @@ pub(crate) use models::model;
 use models::rarer;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_core::{Dispatcher, Grid, GridRules, OptimizerSharding, RingCache, RingCachePolicy, Rng};
-use ms_dist::{ContextParallel, LinearOverlap, Pieces, Remap};
+use ms_dist::{ContextParallel, LinearOverlap, Pieces, TokenMapping};
 use ms_nn::{Capacity, Recompute, SavePolicy, Swapped};
 use ms_spec::{Mixer, ModelConfig};
 use ms_trainer::parity::Shape;
@@ -219,7 +219,10 @@ impl Run {
             // Which tokens ranks have is a choice of its own.
             let mut how = c.context;
             if let ContextParallel::Adaptive { remap, .. } = &mut how {
-                values.push(("tokens of ranks", format!("{:?}", std::mem::replace(remap, Remap::InOrder))));
+                values.push((
+                    "tokens of ranks",
+                    format!("{:?}", std::mem::replace(remap, TokenMapping::InOrder)),
+                ));
             }
             values.push(("context", format!("{how:?}")));
             let passes = !matches!(
@@ -310,12 +313,12 @@ fn context(cp: usize, draw: &mut Draw) -> ContextParallel {
     let mut ways = vec![
         ContextParallel::Ulysses,
         ContextParallel::Gather,
-        ContextParallel::Adaptive { ulysses: 1, remap: Remap::InOrder },
+        ContextParallel::Adaptive { ulysses: 1, remap: TokenMapping::InOrder },
     ];
     ways.extend(windows(cp).into_iter().map(|window| ContextParallel::Ring { window }));
     ways.extend(windows(cp).into_iter().map(|window| ContextParallel::InOrder { ulysses: 1, window }));
     for ulysses in (2..cp).filter(|u| cp.is_multiple_of(*u)) {
-        ways.push(ContextParallel::Adaptive { ulysses, remap: Remap::InOrder });
+        ways.push(ContextParallel::Adaptive { ulysses, remap: TokenMapping::InOrder });
         for window in windows(cp / ulysses) {
             ways.push(ContextParallel::Hybrid { ulysses, window });
             ways.push(ContextParallel::InOrder { ulysses, window });
@@ -434,7 +437,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     (case.save_policy.recompute_experts, case.save_policy.recompute_expert_inner) = (draw.coin(), inner);
     case.waits_at_borders = pp > 1 && draw.below(3) == 0;
     if let ContextParallel::Adaptive { remap, .. } = &mut case.context {
-        *remap = draw.of(&[Remap::InOrder, Remap::Runs, Remap::Tokens]);
+        *remap = draw.of(&[TokenMapping::InOrder, TokenMapping::Runs, TokenMapping::Tokens]);
     }
     Some(case)
 }
@@ -475,9 +478,9 @@ fn more_kept(case: &Case, c: &ModelConfig, draw: &mut Draw) -> SavePolicy {
 
 /// What goes to the host where something does: attention and the norm before it, other parts of layers, or all of them.
 fn swapped(case: &Case, draw: &mut Draw) -> Swapped {
-    let networks = Swapped::NETWORK_NORM.and(Swapped::NETWORK);
-    let inside = Swapped::CORE.and(Swapped::PROJ).and(Swapped::FC2).and(Swapped::EXPERTS);
-    let drawn = draw.of(&[Swapped::ATTENTION, networks, Swapped::ATTENTION.and(networks), inside]);
+    let networks = Swapped::NETWORK_NORM.union(Swapped::NETWORK);
+    let inside = Swapped::CORE.union(Swapped::PROJ).union(Swapped::FC2).union(Swapped::EXPERTS);
+    let drawn = draw.of(&[Swapped::ATTENTION, networks, Swapped::ATTENTION.union(networks), inside]);
     if case.save_policy.swapped == Swapped::NONE { Swapped::NONE } else { drawn }
 }
 

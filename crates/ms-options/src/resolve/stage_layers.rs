@@ -6,7 +6,7 @@ use ms_spec::ModelConfig;
 
 options! {
     /// How many layers each stage holds, in other words than `--num-layer-list`.
-    pub(crate) struct Shares in "Pipeline" {
+    pub(crate) struct StageLayerOptions in "Pipeline" {
         first: Option<usize> = "--decoder-first-pipeline-num-layers", "number of layers of the first stage; the other stages share the rest", range = "[1,16384]";
         last: Option<usize> = "--decoder-last-pipeline-num-layers", "number of layers of the last stage; the other stages share the rest", range = "[1,16384]";
         embedding_counts: bool = "--account-for-embedding-in-pipeline-split", "count the embedding as one layer when splitting into stages";
@@ -33,7 +33,7 @@ pub(crate) struct Sizes {
     pub(crate) other: Option<&'static str>,
 }
 
-impl Shares {
+impl StageLayerOptions {
     /// The flags that are given.
     pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
         self.flags().into_iter().filter_map(|(given, flag)| given.then_some(flag))
@@ -90,9 +90,10 @@ impl Shares {
             return rows_list(rows, sizes).map(Some).or_else(refused);
         }
         if sizes.pp == 1 {
-            return match self.embedding_counts || self.loss_counts {
-                true => Ok(None),
-                false => refused("needs several stages: pass --pipeline-model-parallel-size".into()),
+            return if self.embedding_counts || self.loss_counts {
+                Ok(None)
+            } else {
+                refused("needs several stages: pass --pipeline-model-parallel-size".into())
             };
         }
         let list = match (self.first, self.last) {
@@ -129,9 +130,10 @@ impl Shares {
 
 /// `n` places on each of `parts`.
 fn equal(n: usize, parts: usize) -> Result<usize, String> {
-    match parts > 0 && n.is_multiple_of(parts) {
-        true => Ok(n / parts),
-        false => Err(format!("{n} places for layers are not divisible by {parts}")),
+    if parts > 0 && n.is_multiple_of(parts) {
+        Ok(n / parts)
+    } else {
+        Err(format!("{n} places for layers are not divisible by {parts}"))
     }
 }
 
@@ -290,8 +292,8 @@ mod tests {
         Sizes { pp, slots, per_chunk: None, chunks: None, noop: false, other: None }
     }
 
-    fn none() -> Shares {
-        Shares {
+    fn none() -> StageLayerOptions {
+        StageLayerOptions {
             first: None,
             last: None,
             embedding_counts: false,
@@ -302,19 +304,22 @@ mod tests {
         }
     }
 
-    fn list(shares: &Shares, sizes: &Sizes, mtp: usize) -> Result<Vec<usize>, String> {
+    fn list(shares: &StageLayerOptions, sizes: &Sizes, mtp: usize) -> Result<Vec<usize>, String> {
         let model = ModelConfig { layers: sizes.slots, mtp, ..ModelConfig::default() };
         shares.list(sizes, &model).map(Option::unwrap_or_default).map_err(|e| e.to_string())
     }
 
     #[test]
     fn the_ends_hold_what_is_said_and_the_others_share_the_rest() {
-        let both = Shares { first: Some(1), last: Some(3), ..none() };
+        let both = StageLayerOptions { first: Some(1), last: Some(3), ..none() };
         assert_eq!(list(&both, &sizes(4, 8), 0).unwrap(), [1, 2, 2, 3]);
-        assert_eq!(list(&Shares { last: None, ..both.clone() }, &sizes(3, 9), 0).unwrap(), [1, 4, 4]);
+        assert_eq!(
+            list(&StageLayerOptions { last: None, ..both.clone() }, &sizes(3, 9), 0).unwrap(),
+            [1, 4, 4]
+        );
         let chunks = Sizes { chunks: Some(2), ..sizes(3, 12) };
         assert_eq!(
-            list(&Shares { first: Some(2), last: Some(4), ..none() }, &chunks, 0).unwrap(),
+            list(&StageLayerOptions { first: Some(2), last: Some(4), ..none() }, &chunks, 0).unwrap(),
             [1, 3, 2, 1, 3, 2]
         );
         for (sizes, why) in [
@@ -336,9 +341,11 @@ mod tests {
 
     #[test]
     fn what_counts_as_a_layer_takes_the_place_of_one() {
-        let (embedding, loss) =
-            (Shares { embedding_counts: true, ..none() }, Shares { loss_counts: true, ..none() });
-        let both = Shares { loss_counts: true, ..embedding.clone() };
+        let (embedding, loss) = (
+            StageLayerOptions { embedding_counts: true, ..none() },
+            StageLayerOptions { loss_counts: true, ..none() },
+        );
+        let both = StageLayerOptions { loss_counts: true, ..embedding.clone() };
         assert_eq!(list(&embedding, &sizes(4, 7), 0).unwrap(), [1, 2, 2, 2]);
         assert_eq!(list(&loss, &sizes(4, 7), 0).unwrap(), [2, 2, 2, 1]);
         assert_eq!(list(&both, &sizes(4, 2), 0).unwrap(), [0, 1, 1, 0]);
@@ -347,11 +354,11 @@ mod tests {
         // Upstream's one stage holds all layers.
         assert!(list(&both, &sizes(1, 2), 0).unwrap().is_empty());
         assert!(list(&both, &sizes(4, 4), 0).unwrap_err().contains("6 places"));
-        let apart = Shares { embedding_apart: true, ..none() };
+        let apart = StageLayerOptions { embedding_apart: true, ..none() };
         assert_eq!(list(&apart, &sizes(3, 4), 0).unwrap(), [0, 2, 2]);
         assert_eq!(list(&apart, &Sizes { chunks: Some(2), ..sizes(3, 4) }, 0).unwrap(), [0, 1, 1, 0, 1, 1]);
         assert!(
-            list(&Shares { embedding_counts: true, ..apart }, &sizes(3, 4), 0)
+            list(&StageLayerOptions { embedding_counts: true, ..apart }, &sizes(3, 4), 0)
                 .unwrap_err()
                 .contains("cannot be combined with")
         );
@@ -359,7 +366,7 @@ mod tests {
 
     #[test]
     fn layouts_are_read_as_upstream_reads_them() {
-        let of = |text: &str| Shares { layout: Some(text.into()), ..none() };
+        let of = |text: &str| StageLayerOptions { layout: Some(text.into()), ..none() };
         assert_eq!(list(&of("Ettt|(tt|)*2,t,mL"), &sizes(2, 8), 1).unwrap(), [3, 2, 2, 1]);
         assert_eq!(list(&of("E|t*3|(t|)*1L"), &sizes(2, 4), 0).unwrap(), [0, 3, 1, 0]);
         assert_eq!(list(&of("E t,t | t L"), &sizes(1, 3), 0).unwrap(), [2, 1]);
@@ -384,7 +391,7 @@ mod tests {
 
     #[test]
     fn rows_of_chunks_are_taken_in_turns() {
-        let of = |text: &str| Shares { of_chunks: Some(text.into()), ..none() };
+        let of = |text: &str| StageLayerOptions { of_chunks: Some(text.into()), ..none() };
         assert_eq!(list(&of("[[0,1],[1,1]*2,[1,0]]"), &sizes(4, 6), 0).unwrap(), [0, 1, 1, 1, 1, 1, 1, 0]);
         assert_eq!(list(&of("[[1],[2]*2]"), &sizes(3, 5), 0).unwrap(), [1, 2, 2]);
         assert_eq!(list(&of("[[1*2], [2*2]]"), &sizes(2, 6), 0).unwrap(), [1, 2, 1, 2]);

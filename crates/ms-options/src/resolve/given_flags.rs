@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 /// The flags that were given.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct GivenFlags {
     /// As checkpoints keep them.
     pub(crate) record: Map<String, Value>,
     /// How they were spelled.
     pub(crate) flags: BTreeSet<&'static str>,
 }
 
-impl Options for Written {
+impl Options for GivenFlags {
     fn entries() -> Vec<Entry> {
         Vec::new()
     }

@@ -2,12 +2,12 @@
 //! and this changes no bit.
 
 use crate::parity::same;
-use crate::wire::{WAITING, grown_by, time_of_work};
+use crate::simulated_network::{WAITING, grown_by, time_of_work};
 use ms_core::{DType, Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::{ContextParallel, LinearOverlap, ParallelOptions};
 use ms_spec::{Attention, Compressed, Feed, Layer, ModelConfig, Moe, Pooled, Rope, Router, Score, Scores};
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{Rates, TrainConfig};
+use ms_trainer::{Checks, Rates, TrainConfig};
 
 const LENGTH: usize = 64;
 
@@ -61,7 +61,7 @@ fn trial(model: ModelConfig, ways: &Ways, linears: LinearOverlap, dtype: DType) 
     Trial {
         config: TrainConfig {
             tp_overlap: linears,
-            check_for_nan: false,
+            checks: Checks::NONE,
             ..TrainConfig::steps(model, dtype, LENGTH, 1)
         },
         grid: Grid::new(world, sizes, GridRules::V2).unwrap(),
