@@ -146,7 +146,8 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
         if layout.without_libraries.contains(&library) {
             continue;
         }
-        let symbols = tables[library].iter().map(String::as_str).filter(|s| !layout.without_symbols.contains(s));
+        let symbols =
+            tables[library].iter().map(String::as_str).filter(|s| !layout.without_symbols.contains(s));
         let source = scratch.join(format!("{library}.s"));
         std::fs::write(&source, assembly(symbols))?;
         let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));

@@ -46,7 +46,7 @@ fn a_convolution_and_its_gradients_equal_the_formula() {
     let (stride, padding, dilation, zero) = (ints(&[1, 2]), ints(&[1, 0]), ints(&[1, 1]), ints(&[0, 0]));
     ok(op!(
         s,
-        nn.aclnnConvolution(
+        products.aclnnConvolution(
             ax.tensor(),
             aw.tensor(),
             none,
@@ -67,7 +67,7 @@ fn a_convolution_and_its_gradients_equal_the_formula() {
     let mask = call!(meta.aclCreateBoolArray(wanted.as_ptr(), 3)).cast();
     ok(op!(
         s,
-        nn.aclnnConvolutionBackward(
+        products.aclnnConvolutionBackward(
             ag.tensor(),
             ax.tensor(),
             aw.tensor(),
