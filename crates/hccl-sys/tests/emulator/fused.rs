@@ -37,7 +37,7 @@ fn a_fused_sum_has_the_bits_of_product_and_all_reduce() {
         let (name, none) = (name_of(comm), null_mut::<aclTensor>());
         ok(op!(
             s,
-            transformer.aclnnMatmulAllReduce(
+            experts.aclnnMatmulAllReduce(
                 x.tensor(),
                 y.tensor(),
                 none,
@@ -48,7 +48,7 @@ fn a_fused_sum_has_the_bits_of_product_and_all_reduce() {
                 fused.tensor()
             )
         ));
-        ok(op!(s, nn.aclnnMm(x.tensor(), y.tensor(), apart.tensor(), 0)));
+        ok(op!(s, products.aclnnMm(x.tensor(), y.tensor(), apart.tensor(), 0)));
         assert_eq!(call!(hccl.HcclAllReduce(apart.at, apart.at, (m * n) as u64, 3, 0, comm, s)), 0);
         assert_eq!(fused.read(s), apart.read(s));
     });
@@ -60,7 +60,7 @@ fn gather(s: aclrtStream, comm: HcclComm, x: &Array, n: i64, out: &Array) -> i32
     let all = Array::new(&[out.dims[0], k], F16);
     op!(
         s,
-        transformer.aclnnAllGatherMatmul(
+        experts.aclnnAllGatherMatmul(
             x.tensor(),
             y.tensor(),
             null_mut(),
@@ -136,7 +136,7 @@ fn dispatch(r: usize, comm: HcclComm, s: aclrtStream) -> [Array; 4] {
     let none = null_mut();
     ok(op!(
         s,
-        transformer.aclnnMoeDistributeDispatchV2(
+        experts.aclnnMoeDistributeDispatchV2(
             x.tensor(),
             ids.tensor(),
             none,
@@ -187,7 +187,7 @@ fn a_combination_with_another_dispatch() {
         let (name, none) = (name_of(comm), null_mut());
         ok(op!(
             s,
-            transformer.aclnnMoeDistributeCombineV2(
+            experts.aclnnMoeDistributeCombineV2(
                 rows.tensor(),
                 ids.tensor(),
                 notes.tensor(),
@@ -256,7 +256,7 @@ fn one_of_two_processes() {
     let how = c"sum".as_ptr();
     ok(op!(
         s,
-        transformer.aclnnMatmulReduceScatter(
+        experts.aclnnMatmulReduceScatter(
             x.tensor(),
             y.tensor(),
             none,
@@ -269,16 +269,7 @@ fn one_of_two_processes() {
     ));
     ok(op!(
         s,
-        transformer.aclnnMatmulAllReduce(
-            x.tensor(),
-            y.tensor(),
-            none,
-            name.as_ptr(),
-            how,
-            0,
-            1,
-            sum.tensor()
-        )
+        experts.aclnnMatmulAllReduce(x.tensor(), y.tensor(), none, name.as_ptr(), how, 0, 1, sum.tensor())
     ));
     assert_eq!(part.read(s), [768.0; 3]);
     assert_eq!(sum.read(s), [768.0; 6]);
