@@ -392,9 +392,17 @@ fn ring_update(k: &Call) -> Outcome {
     k.put("attnOutOut", &Values::F(out))
 }
 
-const RING: &str = "prevAttnOut:F curAttnOut:F prevSoftmaxMax:S prevSoftmaxSum:S curSoftmaxMax:S curSoftmaxSum:S same(prevAttnOut,curAttnOut,attnOutOut) same(prevSoftmaxMax,prevSoftmaxSum,curSoftmaxMax,curSoftmaxSum,softmaxMaxOut,softmaxSumOut)";
-const FIA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut,softmaxLse) covered(sparseMode,attenMask|attenMaskOptional) null(pseShift,attenMask,actualSeqLengths,actualSeqLengthsKv,deqScale1,quantScale1,deqScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize,kvPaddingSize,softmaxLse)";
-const IFA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut) null(pseShift,attenMask,actualSeqLengths,dequantScale1,quantScale1,dequantScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
+const RING: &str = "prevAttnOut:F curAttnOut:F prevSoftmaxMax:S prevSoftmaxSum:S curSoftmaxMax:S curSoftmaxSum:S \
+     same(prevAttnOut,curAttnOut,attnOutOut) \
+     same(prevSoftmaxMax,prevSoftmaxSum,curSoftmaxMax,curSoftmaxSum,softmaxMaxOut,softmaxSumOut)";
+const FIA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut,softmaxLse) \
+     covered(sparseMode,attenMask|attenMaskOptional) \
+     null(pseShift,attenMask,actualSeqLengths,actualSeqLengthsKv,deqScale1,quantScale1,deqScale2) \
+     null(quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize) \
+     null(kvPaddingSize,softmaxLse)";
+const IFA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut) \
+     null(pseShift,attenMask,actualSeqLengths,dequantScale1,quantScale1,dequantScale2,quantScale2) \
+     null(quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
 
 pub(super) static OPS: &[Row] = &[
     ("FusedInferAttentionScore", FIA, attention),

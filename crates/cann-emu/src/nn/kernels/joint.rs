@@ -316,39 +316,103 @@ fn barrier(k: &Call) -> Outcome {
     exchange(k, k.group("group")?, (Kind::Barrier, Dtype::F32, true), "", vec![], vec![]).map(drop)
 }
 
-/// Of a number parameter and a text that all have in common: one round, stop on failure.
-macro_rules! with {
-    ($($part:literal)*) => { concat!($($part, " ",)* "in(commTurn,0) in(streamMode,1)") };
+/// One round, and stop on failure.
+macro_rules! one_round {
+    () => {
+        "in(commTurn,0) in(streamMode,1)"
+    };
+}
+/// Sums over the ranks of an A2, of one at least.
+macro_rules! summed_on_a2 {
+    ($ranks:literal) => {
+        concat!("code(561003) chips(A2) code(161002) group(group>R) ", $ranks, " says(reduceOp,sum)")
+    };
+}
+
+/// What `MatmulAllReduceV2` asks, and what its third version adds.
+macro_rules! all_reduce {
+    ($($more:literal)*) => {
+        clauses!(
+            "x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2)",
+            "x1[.s,k] x2[k,n] bias[n] x3[.s,n] output[.s,n] rank(x1,2..3)",
+            summed_on_a2!("on(A2,R,1|2|4|8)"),
+            $($more,)*
+            one_round!()
+        )
+    };
+}
+/// What a sum with a norm behind it asks: types and roles, which tensors have the residual's shape, and what follows.
+macro_rules! all_reduce_norm {
+    ($types:literal, $shapes:literal) => {
+        clauses!(
+            $types,
+            "contig(x1,residual,gamma) turned(x2) rank(x1,2..3) rank(residual,3)",
+            "x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n)",
+            $shapes,
+            "in(k,1..2147483647)",
+            summed_on_a2!("in(R,1|2|4|8)"),
+            one_round!()
+        )
+    };
+}
+/// What `AlltoAllMatmul` asks, and what its second version adds.
+macro_rules! deal_product {
+    ($($more:literal)?) => {
+        clauses!(
+            "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional)",
+            "contig(x1,x2) group(group>R) x1[m,h] in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n]",
+            "output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16)",
+            "on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1)"
+            $(, $more)?
+        )
+    };
+}
+/// What `MatmulAlltoAll` asks, and what its second version adds.
+macro_rules! product_deal {
+    ($($more:literal)?) => {
+        clauses!(
+            "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R)",
+            "x1[m,h] in(h,1..65535) in(transposeX1,0) x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R]",
+            "biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)"
+            $(, $more)?
+        )
+    };
 }
 
 /// What `AlltoAllvGroupedMatMul` asks, and what its second version adds.
 macro_rules! deal_groups {
     ($($more:literal)*) => {
-        concat!(
-            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) ",
-            "contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) ",
-            "none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) ",
-            "equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) ",
-            "in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) each(sendCounts,0..2147483647) ",
-            "each(recvCounts,0..2147483647) gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] ",
-            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] ",
+        clauses!(
+            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional)",
+            "contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional)",
+            "none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
+             group(group>R)",
+            "equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] \
+             in(e,1..48)",
+            "in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) each(sendCounts,0..2147483647)",
+            "each(recvCounts,0..2147483647) gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] \
+             gmmY[recvCounts,n]",
+            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q]",
             "together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
 /// What `GroupedMatMulAlltoAllv` asks, and what its second version adds.
 macro_rules! groups_deal {
     ($($more:literal)*) => {
-        concat!(
-            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) ",
-            "turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) ",
-            "chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) ",
-            "gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) ",
-            "count(recvCounts,e*R) each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] ",
-            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] ",
+        clauses!(
+            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional)",
+            "turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) \
+             code(561003)",
+            "chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128)",
+            "gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) \
+             count(sendCounts,e*R)",
+            "count(recvCounts,e*R) each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
+             y[recvCounts,n]",
+            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q]",
             "together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
@@ -356,104 +420,96 @@ macro_rules! groups_deal {
 pub(super) static OPS: &[Row] = &[
     (
         "MatmulAllReduce",
-        with!("x1:H type(x1,x2,bias,output) null(bias) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] output[.s,n]"
-            "rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"),
+        clauses!(
+            "x1:H type(x1,x2,bias,output) null(bias) out(output) contig(x1) turned(x2)",
+            "x1[.s,k] x2[k,n] bias[n] output[.s,n] rank(x1,2..3)",
+            summed_on_a2!("on(A2,R,1|2|4|8)"),
+            one_round!()
+        ),
         all_reduce,
     ),
-    (
-        "MatmulAllReduceV2",
-        with!("x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] x3[.s,n]"
-            "output[.s,n] rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"),
-        all_reduce,
-    ),
-    (
-        "MatmulAllReduceV3",
-        with!("x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] x3[.s,n]"
-            "output[.s,n] rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"
-            "null(commMode) says(commMode,)"),
-        all_reduce,
-    ),
+    ("MatmulAllReduceV2", all_reduce!(), all_reduce),
+    ("MatmulAllReduceV3", all_reduce!("null(commMode) says(commMode,)"), all_reduce),
     (
         "MatmulAllReduceAddRmsNorm",
-        with!("x1:H type(x1,x2,bias,residual,gamma,y,normOut) null(bias) out(y,normOut) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) y[b,s,n] normOut[b,s,n] same(y,residual)"
-            "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
+        all_reduce_norm!(
+            "x1:H type(x1,x2,bias,residual,gamma,y,normOut) null(bias) out(y,normOut)",
+            "y[b,s,n] normOut[b,s,n] same(y,residual)"
+        ),
         all_reduce_norm,
     ),
     (
         "InplaceMatmulAllReduceAddRmsNorm",
-        with!("x1:H type(x1,x2,bias,residual,gamma,normOut) null(bias) out(normOut) inout(residual) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) normOut[b,s,n]"
-            "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
+        all_reduce_norm!(
+            "x1:H type(x1,x2,bias,residual,gamma,normOut) null(bias) out(normOut) inout(residual)",
+            "normOut[b,s,n]"
+        ),
         all_reduce_norm,
     ),
     (
         "AllGatherMatmul",
-        with!("x1:H type(x1,x2,output,gatherOut) none(bias) null(gatherOut) out(output,gatherOut) contig(x1) turned(x2) group(group>R)"
-            "x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534) on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) in(gatherIndex,0)"),
+        clauses!(
+            "x1:H type(x1,x2,output,gatherOut) none(bias) null(gatherOut) out(output,gatherOut)",
+            "contig(x1) turned(x2) group(group>R) x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534)",
+            "on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) in(gatherIndex,0)",
+            one_round!()
+        ),
         gather_product,
     ),
     (
         "AllGatherMatmulV2",
-        with!("x1:H type(x1,x2,output,gatherOut) none(bias,x1Scale,x2Scale,quantScale) null(gatherOut,amaxOut) contig(x1) turned(x2)"
-            "group(group>R) x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534) in(R,2|4|8) in(gatherIndex,0) in(blockSize,0) in(groupSize,0)"
-            "says(commMode,aiv)"),
+        clauses!(
+            "x1:H type(x1,x2,output,gatherOut) none(bias,x1Scale,x2Scale,quantScale)",
+            "null(gatherOut,amaxOut) contig(x1) turned(x2) group(group>R)",
+            "x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534) in(R,2|4|8)",
+            "in(gatherIndex,0) in(blockSize,0) in(groupSize,0) says(commMode,aiv)",
+            one_round!()
+        ),
         gather_product,
     ),
     (
         "MatmulReduceScatter",
-        with!("x1:H type(x1,x2,output) none(bias) out(output) contig(x1) turned(x2) group(group>R) x1[m,k] x2[k,n] multiple(m,R)"
-            "output[m/R,n] in(k,256..65534) on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) says(reduceOp,sum)"),
+        clauses!(
+            "x1:H type(x1,x2,output) none(bias) out(output) contig(x1) turned(x2) group(group>R)",
+            "x1[m,k] x2[k,n] multiple(m,R) output[m/R,n] in(k,256..65534)",
+            "on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) says(reduceOp,sum)",
+            one_round!()
+        ),
         product_scatter,
     ),
     (
         "MatmulReduceScatterV2",
-        with!("x1:H type(x1,x2,output) none(bias,x1Scale,x2Scale,quantScale) null(amaxOutOptional) contig(x1) turned(x2) group(group>R)"
-            "x1[m,k] x2[k,n] multiple(m,R) output[m/R,n] in(k,256..65534) in(R,2|4|8) says(reduceOp,sum) in(blockSize,0) in(groupSize,0)"
-            "says(commMode,aiv)"),
+        clauses!(
+            "x1:H type(x1,x2,output) none(bias,x1Scale,x2Scale,quantScale) null(amaxOutOptional)",
+            "contig(x1) turned(x2) group(group>R) x1[m,k] x2[k,n] multiple(m,R) output[m/R,n]",
+            "in(k,256..65534) in(R,2|4|8) says(reduceOp,sum) in(blockSize,0) in(groupSize,0)",
+            "says(commMode,aiv)",
+            one_round!()
+        ),
         product_scatter,
     ),
-    (
-        "AlltoAllMatmul",
-        "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
-         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1)",
-        deal_product,
-    ),
-    (
-        "AlltoAllMatmulV2",
-        "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
-         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
-        deal_product,
-    ),
-    (
-        "MatmulAlltoAll",
-        "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)",
-        product_deal,
-    ),
-    (
-        "MatmulAlltoAllV2",
-        "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
-        product_deal,
-    ),
+    ("AlltoAllMatmul", deal_product!(), deal_product),
+    ("AlltoAllMatmulV2", deal_product!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"), deal_product),
+    ("MatmulAlltoAll", product_deal!(), product_deal),
+    ("MatmulAlltoAllV2", product_deal!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"), product_deal),
     (
         "AlltoAllAllGatherBatchMatMul",
-        "x:H type(x,weight,y1Out,y2OutOptional,y3OutOptional) biasOptional:HS contig(x,weight) code(561003) chips(A3) code(161002) \
-         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) multiple(E,ep) \
-         in(xShardType,0|1) let(rows,xShardType*tp+1-xShardType) let(H,h*tp/rows) let(r,C*ep*rows) weight[E/ep,H,M] in(actType,0..4) \
-         in(H,1..65535) in(M,1..65535) in(E/ep,1..32) biasOptional[E/ep,.one,M] in(one.n,1) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
+        "x:H type(x,weight,y1Out,y2OutOptional,y3OutOptional) biasOptional:HS contig(x,weight) code(561003) \
+         chips(A3) code(161002) group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) \
+         in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) \
+         multiple(E,ep) in(xShardType,0|1) let(rows,xShardType*tp+1-xShardType) let(H,h*tp/rows) \
+         let(r,C*ep*rows) weight[E/ep,H,M] in(actType,0..4) in(H,1..65535) in(M,1..65535) in(E/ep,1..32) \
+         biasOptional[E/ep,.one,M] in(one.n,1) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
          y3OutOptional[E/ep,r,M]",
         deal_gather_stacks,
     ),
     (
         "BatchMatMulReduceScatterAlltoAll",
-        "x:H type(x,weight,out) biasOptional:HS contig(x) code(561003) chips(A3) code(161002) group(groupEp>ep) group(groupTp>tp) \
-         in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) in(H,1..65535) \
-         let(rows,yShardType*tp+1-yShardType) let(columns,tp/rows) multiple(r,ep*rows) multiple(H,columns) biasOptional[e,.one,H/columns] \
-         in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
+        "x:H type(x,weight,out) biasOptional:HS contig(x) code(561003) chips(A3) code(161002) \
+         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) \
+         equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) \
+         in(H,1..65535) let(rows,yShardType*tp+1-yShardType) let(columns,tp/rows) multiple(r,ep*rows) \
+         multiple(H,columns) biasOptional[e,.one,H/columns] in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
         stacks_scatter_deal,
     ),
     ("AlltoAllvGroupedMatMul", deal_groups!(), deal_groups),
@@ -462,14 +518,18 @@ pub(super) static OPS: &[Row] = &[
     ("GroupedMatMulAlltoAllvV2", groups_deal!("null(commMode) says(commMode,|ai_cpu|ccu)"), groups_deal),
     (
         "GroupedMatMulAllReduce",
-        with!("x:H weight:H bias:HS null(bias) out(y) contig(x,weight) rank(weight,2) long(weight,1..64) rank(x,2..6) rank(bias,1) code(561003) chips(A2) code(161002) group(group>R)"
-            "in(R,2|4|8) in(splitItem,0..3) groups(x,weight,bias,groupListOptional>y) says(reduceOp,sum)"),
+        clauses!(
+            "x:H weight:H bias:HS null(bias) out(y) contig(x,weight) rank(weight,2) long(weight,1..64)",
+            "rank(x,2..6) rank(bias,1) code(561003) chips(A2) code(161002) group(group>R) in(R,2|4|8)",
+            "in(splitItem,0..3) groups(x,weight,bias,groupListOptional>y) says(reduceOp,sum)",
+            one_round!()
+        ),
         groups_reduced,
     ),
     (
         "AllGatherAdd",
-        "a:H type(a,b,cOut,gatherOutOut) contig(a,b) group(group>R) equal(R,rankSize) a[m,n] b[m*R,n] cOut[m*R,n] \
-         gatherOutOut[m*R,n]",
+        "a:H type(a,b,cOut,gatherOutOut) contig(a,b) group(group>R) equal(R,rankSize) a[m,n] b[m*R,n] \
+         cOut[m*R,n] gatherOutOut[m*R,n]",
         gather_add,
     ),
     ("DistributeBarrier", "xRef:FDIB meet(group>R) equal(R,worldSize)", barrier),

@@ -343,7 +343,8 @@ pub(super) static OPS: &[Row] = &[
     ),
     (
         "GroupedMatmulAdd",
-        "x:H type(x,weight) groupList:l yRef:S last(x,1..65535) last(weight,1..65535) code(561002) in(groupType,2) rank(x,2) rank(weight,2)",
+        "x:H type(x,weight) groupList:l yRef:S last(x,1..65535) last(weight,1..65535) code(561002) \
+         in(groupType,2) rank(x,2) rank(weight,2)",
         grouped_add,
     ),
 ];

@@ -5,6 +5,13 @@ use super::exec::{Call, Outcome};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+/// A contract of several texts: their clauses one after the other.
+macro_rules! clauses {
+    ($($text:expr),* $(,)?) => {
+        concat!($($text, " "),*)
+    };
+}
+
 pub mod activation;
 pub mod attention;
 pub mod batch_norm;

@@ -214,8 +214,9 @@ pub(super) static OPS: &[Row] = &[
     ),
     (
         "QuantMatmulV2",
-        "x1:8 x2:8 bias:i deqScale:u out:H rank(x1,2..3) rank(x2,2..3) x1^adjX1[.a,m,k] x2^adjX2[.b,k,n] out[.c,m,n] null(bias) bias[n] \
-         deqScale[t] let(blocks,n+15) let(padded,blocks/16*16) equal(t,padded) either(a.n,1,c.n) either(b.n,1,c.n) either(c.n,a.n,b.n)",
+        "x1:8 x2:8 bias:i deqScale:u out:H rank(x1,2..3) rank(x2,2..3) x1^adjX1[.a,m,k] x2^adjX2[.b,k,n] \
+         out[.c,m,n] null(bias) bias[n] deqScale[t] let(blocks,n+15) let(padded,blocks/16*16) \
+         equal(t,padded) either(a.n,1,c.n) either(b.n,1,c.n) either(c.n,a.n,b.n)",
         matmul_by_columns,
     ),
     ("QuantMatmulV3", "x1:I x2:I null(offset,bias)", matmul),

@@ -386,57 +386,82 @@ fn combine_add_norm(k: &Call) -> Outcome {
 }
 
 /// What the versions from the second on have in common.
+/// Experts that are no product: zeros, copies and constants.
+macro_rules! counts_of_more_experts {
+    () => {
+        "in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
+    };
+}
+/// As the versions from the third on take them.
+macro_rules! more_experts {
+    () => {
+        clauses!("none(elasticInfoOptional) on(A2,constExpertNum,0)", counts_of_more_experts!())
+    };
+}
+/// The tokens before they went to experts.
+macro_rules! original {
+    () => {
+        "type(expandX,oriXOptional) oriXOptional[BS,H]"
+    };
+}
+/// What a dispatch asks, and what its later versions add.
 macro_rules! there {
-    ($($more:literal)*) => {
-        concat!(
+    ($($more:expr),*) => {
+        clauses!(
             "x:H expertIds:i scalesOptional:S xActiveMaskOptional:B expertScalesOptional:S \
              assistInfoForCombineOut:i expertTokenNumsOut:l epRecvCountsOut:i dynamicScalesOut:S \
-             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut,groupTp,commAlg) code(561002) x[BS,H] \
-             expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] assistInfoForCombineOut[A*128] \
-             dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
-             in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
-             on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) \
-             multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) \
-             on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
-             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
+             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut,groupTp,commAlg) \
+             code(561002) x[BS,H] expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] \
+             assistInfoForCombineOut[A*128] dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) \
+             in(expertTokenNumsType,0|1) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
+             in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
+             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
+             on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) \
+             in(sharedExpertNum,0..4) in(sharedExpertRankNum,0..767) \
+             multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
              in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
              route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
+/// What a combination asks, and what its later versions add.
 macro_rules! back {
-    ($($more:literal)*) => {
-        concat!(
-            "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
-             expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
-             none(activationScaleOptional,weightScaleOptional,groupListOptional) null(groupTp,commAlg) code(561002) expandX[A,H] \
-             xOut[BS,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] expandScalesOptional[A] \
-             in(commQuantMode,0|2) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) \
-             in(tpRankId,0) in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
-             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) \
-             on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
-             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) \
-             let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) multiple(moeExpertNum,M) \
-             says(commAlg,|fullmesh|hierarchy) code(161002) route(groupEp>R) equal(R,epWorldSize) \
-             equal(R.rank,epRankId)"
-            $(, " ", $more)*
+    ($($more:expr),*) => {
+        clauses!(
+            "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S \
+             xActiveMaskOptional:B expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
+             none(activationScaleOptional,weightScaleOptional,groupListOptional) null(groupTp,commAlg) \
+             code(561002) expandX[A,H] xOut[BS,H] expertIds[BS,K] expertScales[BS,K] \
+             assistInfoForCombine[A*128] expandScalesOptional[A] in(commQuantMode,0|2) in(outDtype,0) \
+             in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
+             in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
+             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
+             on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) \
+             in(sharedExpertNum,0..4) in(sharedExpertRankNum,0..767) \
+             multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
+             in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
+             route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
+            $(, $more)*
         )
     };
 }
 /// The combinations that add a residual and norm what comes of it: on A3 only.
 macro_rules! normed {
-    ($($more:literal)*) => {
-        concat!(
-            "expandX:b residualX:b gamma:b sharedExpertXOptional:b xOut:b yOut:b rstdOut:S expertIds:i assistInfoForCombine:i epSendCounts:i \
-             expertScales:S xActiveMaskOptional:B none(tpSendCountsOptional,activationScaleOptional,weightScaleOptional,groupListOptional) \
-             none(expandScalesOptional) null(groupTp,commAlg) code(561003) chips(A3) code(561002) expandX[A,H] expertIds[BS,K] \
-             expertScales[BS,K] assistInfoForCombine[A*128] residualX[BS,1,H] gamma[H] xOut[BS,1,H] yOut[BS,1,H] rstdOut[BS,1,1] \
-             in(commQuantMode,0) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
-             in(sharedExpertNum,0) in(sharedExpertRankNum,0) in(moeExpertNum,1..1024) in(epWorldSize,2..768) multiple(moeExpertNum,epWorldSize) \
-             in(H,1024..8192) multiple(H,32) in(BS,1..512) in(K,1..16) says(commAlg,) code(161002) route(groupEp>R) equal(R,epWorldSize) \
+    ($($more:expr),*) => {
+        clauses!(
+            "expandX:b residualX:b gamma:b sharedExpertXOptional:b xOut:b yOut:b rstdOut:S expertIds:i \
+             assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
+             none(tpSendCountsOptional,activationScaleOptional,weightScaleOptional,groupListOptional) \
+             none(expandScalesOptional) null(groupTp,commAlg) code(561003) chips(A3) code(561002) \
+             expandX[A,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] residualX[BS,1,H] \
+             gamma[H] xOut[BS,1,H] yOut[BS,1,H] rstdOut[BS,1,1] in(commQuantMode,0) in(outDtype,0) \
+             in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
+             in(sharedExpertNum,0) in(sharedExpertRankNum,0) in(moeExpertNum,1..1024) \
+             in(epWorldSize,2..768) multiple(moeExpertNum,epWorldSize) in(H,1024..8192) multiple(H,32) \
+             in(BS,1..512) in(K,1..16) says(commAlg,) code(161002) route(groupEp>R) equal(R,epWorldSize) \
              equal(R.rank,epRankId)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
@@ -444,65 +469,44 @@ macro_rules! normed {
 pub(super) static OPS: &[Row] = &[
     (
         "MoeDistributeDispatch",
-        "x:H expertIds:i scales:S expertScales:S expandIdx:i expertTokenNums:l epRecvCounts:i dynamicScales:S expandScales:S \
-         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales,groupTp) none(xActiveMask) code(561002) x[BS,H] expertIds[BS,K] \
-         expertScales[BS,K] expandX[A,H] expandIdx[BS*K] dynamicScales[A] expandScales[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
-         in(expertShardType,0) in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) \
-         on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) \
-         on(A3,K,1..8) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
-         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) \
-         on(A2,moeExpertNum/M,1..24) code(161002) route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
+        "x:H expertIds:i scales:S expertScales:S expandIdx:i expertTokenNums:l epRecvCounts:i \
+         dynamicScales:S expandScales:S \
+         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales,groupTp) none(xActiveMask) \
+         code(561002) x[BS,H] expertIds[BS,K] expertScales[BS,K] expandX[A,H] expandIdx[BS*K] \
+         dynamicScales[A] expandScales[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
+         in(expertShardType,0) in(tpWorldSize,0|1) in(moeExpertNum,1..512) \
+         in(epWorldSize,8|16|32|64|128|144|256|288) on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) \
+         multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) \
+         on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) in(sharedExpertRankNum,0..287) \
+         multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) \
+         multiple(moeExpertNum,M) on(A2,moeExpertNum/M,1..24) code(161002) route(groupEp>R) \
+         equal(R,epWorldSize) equal(R.rank,epRankId)",
         dispatch,
     ),
     (
         "MoeDistributeCombine",
-        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) null(tpSendCounts,expandScales,groupTp) \
-         none(xActiveMask,activationScale,weightScale,groupList) out(x) code(561002) expandX[A,H] x[BS,H] expertIds[BS,K] \
-         expertScales[BS,K] expandIdx[BS*K] expandScales[A] in(commQuantMode,0|2) in(outDtype,0) in(groupList_type,0) in(expertShardType,0) \
-         in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) on(A2,epWorldSize,16|32|64) \
-         on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) \
-         on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
-         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
+        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) \
+         null(tpSendCounts,expandScales,groupTp) none(xActiveMask,activationScale,weightScale,groupList) \
+         out(x) code(561002) expandX[A,H] x[BS,H] expertIds[BS,K] expertScales[BS,K] expandIdx[BS*K] \
+         expandScales[A] in(commQuantMode,0|2) in(outDtype,0) in(groupList_type,0) in(expertShardType,0) \
+         in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) \
+         on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) \
+         on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
+         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) \
+         let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
          route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
         combine,
     ),
     ("MoeDistributeDispatchV2", there!(), dispatch),
     ("MoeDistributeCombineV2", back!(), combine),
-    (
-        "MoeDistributeDispatchV3",
-        there!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
-        ),
-        dispatch,
-    ),
-    (
-        "MoeDistributeCombineV3",
-        back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
-        ),
-        combine,
-    ),
-    (
-        "MoeDistributeDispatchV4",
-        there!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
-        ),
-        dispatch,
-    ),
-    (
-        "MoeDistributeCombineV4",
-        back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
-        ),
-        combine,
-    ),
+    ("MoeDistributeDispatchV3", there!(more_experts!()), dispatch),
+    ("MoeDistributeCombineV3", back!(more_experts!(), original!()), combine),
+    ("MoeDistributeDispatchV4", there!(more_experts!()), dispatch),
+    ("MoeDistributeCombineV4", back!(more_experts!(), original!()), combine),
     ("MoeDistributeCombineAddRmsNorm", normed!(), combine_add_norm),
     (
         "MoeDistributeCombineAddRmsNormV2",
-        normed!(
-            "none(elasticInfoOptional) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) \
-             type(expandX,oriXOptional) oriXOptional[BS,H]"
-        ),
+        normed!("none(elasticInfoOptional)", counts_of_more_experts!(), original!()),
         combine_add_norm,
     ),
 ];
