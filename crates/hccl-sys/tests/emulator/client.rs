@@ -22,8 +22,9 @@ pub fn cann() -> &'static Cann {
     })
 }
 
-/// Calls an entry of a table.
+/// Calls an entry of a table; long lists of arguments stand behind a colon, in rows.
 macro_rules! call {
+    ($table:ident.$name:ident: $($arg:expr),*) => { $crate::client::call!($table.$name($($arg),*)) };
     ($table:ident.$name:ident($($arg:expr),* $(,)?)) => {{
         let f = $crate::client::cann().$table.$name.expect(stringify!($name));
         // SAFETY: the declared types are the published ones; arguments are alive during the call.
@@ -34,6 +35,9 @@ pub(crate) use call;
 
 /// Both phases on a stream; gives the code of the first that fails.
 macro_rules! op {
+    ($stream:expr, $table:ident.$name:ident: $($arg:expr),*) => {
+        $crate::client::op!($stream, $table.$name($($arg),*))
+    };
     ($stream:expr, $table:ident.$name:ident($($arg:expr),* $(,)?)) => {{
         let (first, second) = $crate::client::cann().$table.$name.expect(stringify!($name));
         let (mut size, mut executor) = (0u64, std::ptr::null_mut());
@@ -167,17 +171,8 @@ impl Array {
     }
     pub fn view(&self, dims: &[i64], strides: &[i64]) -> *mut aclTensor {
         let n = [self.dims.iter().product::<i64>()];
-        let made = call!(meta.aclCreateTensor(
-            dims.as_ptr(),
-            dims.len() as u64,
-            self.dtype,
-            strides.as_ptr(),
-            0,
-            2,
-            n.as_ptr(),
-            1,
-            self.at,
-        ));
+        let made = call!(meta.aclCreateTensor:
+            dims.as_ptr(), dims.len() as u64, self.dtype, strides.as_ptr(), 0, 2, n.as_ptr(), 1, self.at);
         assert!(!made.is_null());
         made.cast()
     }
@@ -213,31 +208,9 @@ impl Attention<'_> {
         let layout = self.layout.as_ptr().cast_mut();
         let (mask, heads, scale, mode) = (self.mask, self.heads, self.scale, self.mode);
         let empty = Array::none().tensor();
-        op!(
-            s,
-            attention.aclnnFlashAttentionScore(
-                q,
-                k,
-                v,
-                none,
-                none,
-                none,
-                mask,
-                null_mut(),
-                scale,
-                1.0,
-                65536,
-                65536,
-                heads,
-                layout,
-                0,
-                mode,
-                max,
-                sum,
-                empty,
-                self.out
-            )
-        )
+        op!(s, attention.aclnnFlashAttentionScore:
+            q, k, v, none, none, none, mask, null_mut(), scale, 1.0, 65536, 65536, heads, layout, 0, mode,
+            max, sum, empty, self.out)
     }
 
     /// Of sequences one after the other, which end at `ends`.
@@ -246,33 +219,9 @@ impl Attention<'_> {
         let layout = self.layout.as_ptr().cast_mut();
         let (mask, heads, scale, mode) = (self.mask, self.heads, self.scale, self.mode);
         let empty = Array::none().tensor();
-        op!(
-            s,
-            attention.aclnnFlashAttentionVarLenScore(
-                q,
-                k,
-                v,
-                none,
-                none,
-                none,
-                mask,
-                null_mut(),
-                ints(ends),
-                ints(ends),
-                scale,
-                1.0,
-                65536,
-                65536,
-                heads,
-                layout,
-                0,
-                mode,
-                max,
-                sum,
-                empty,
-                self.out
-            )
-        )
+        op!(s, attention.aclnnFlashAttentionVarLenScore:
+            q, k, v, none, none, none, mask, null_mut(), ints(ends), ints(ends), scale, 1.0, 65536, 65536,
+            heads, layout, 0, mode, max, sum, empty, self.out)
     }
 
     /// From the gradient of the output to those of queries, keys and values.
@@ -281,36 +230,9 @@ impl Attention<'_> {
         let layout = self.layout.as_ptr().cast_mut();
         let (mask, heads, scale, mode) = (self.mask, self.heads, self.scale, self.mode);
         let empty = Array::none().tensor();
-        op!(
-            s,
-            attention.aclnnFlashAttentionScoreGrad(
-                q,
-                k,
-                v,
-                dy,
-                none,
-                none,
-                none,
-                mask,
-                max,
-                sum,
-                none,
-                self.out,
-                null_mut(),
-                scale,
-                1.0,
-                65536,
-                65536,
-                heads,
-                layout,
-                0,
-                mode,
-                dq,
-                dk,
-                dv,
-                empty
-            )
-        )
+        op!(s, attention.aclnnFlashAttentionScoreGrad:
+            q, k, v, dy, none, none, none, mask, max, sum, none, self.out, null_mut(), scale, 1.0, 65536,
+            65536, heads, layout, 0, mode, dq, dk, dv, empty)
     }
 }
 
@@ -322,12 +244,8 @@ pub fn grouped_matmul(
     how: [i64; 4],
 ) -> i32 {
     let ([split, kind, counts, act], no) = (how, null_mut());
-    op!(
-        s,
-        experts.aclnnGroupedMatmulV4(
-            x, weight, no, no, no, no, no, no, groups, no, no, no, split, kind, counts, act, out, no, no
-        )
-    )
+    op!(s, experts.aclnnGroupedMatmulV4:
+        x, weight, no, no, no, no, no, no, groups, no, no, no, split, kind, counts, act, out, no, no)
 }
 
 /// Numbers that look random and are the same in every run.

@@ -6,8 +6,8 @@ use crate::client::{
     Array, Attention, BF16, BOOL, F16, F32, I32, I64, call, grouped_matmul, ints, list, message, ok, op,
     start, stream,
 };
+use crate::communicators::destroy;
 use crate::fused::name_of;
-use crate::worlds::destroy;
 use hccl_sys::types::{aclTensor, aclrtStream};
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -74,23 +74,8 @@ fn experts_operators_refuse_what_their_pages_do_not_name() {
 
     let init = |count: i64, drop: i64, row: &[i64]| {
         let (x, expert, out) = (t(&[4, 6], F32), t(&[4, 2], I32), t(&[8, 6], F32));
-        op!(
-            s,
-            experts.aclnnMoeInitRoutingV2(
-                x,
-                expert,
-                0,
-                0,
-                5,
-                drop,
-                count,
-                false,
-                out,
-                t(row, I32),
-                none(),
-                none()
-            )
-        )
+        op!(s, experts.aclnnMoeInitRoutingV2:
+            x, expert, 0, 0, 5, drop, count, false, out, t(row, I32), none(), none())
     };
     refused(init(3, 0, &[8]), 561_103, "NN-14", "expertTokensCountOrCumsumFlagOptional");
     refused(init(0, 2, &[8]), 561_103, "NN-14", "dropPadModeOptional");
@@ -236,27 +221,8 @@ fn products_with_communication_refuse_what_their_pages_do_not_name() {
         let (no, counts) = (none(), ints(&[1, 1]));
         let (x, w, y) = (t(&[2, 6], F16), t(&[1, 6, 3], F16), t(&[2, 3], F16));
         if crate::client::cann().experts.aclnnAlltoAllvGroupedMatMul.is_some() {
-            let code = op!(
-                s,
-                experts.aclnnAlltoAllvGroupedMatMul(
-                    x,
-                    w,
-                    no,
-                    no,
-                    no,
-                    no,
-                    name.as_ptr(),
-                    2,
-                    counts,
-                    counts,
-                    false,
-                    false,
-                    false,
-                    y,
-                    no,
-                    no
-                )
-            );
+            let code = op!(s, experts.aclnnAlltoAllvGroupedMatMul:
+                x, w, no, no, no, no, name.as_ptr(), 2, counts, counts, false, false, false, y, no, no);
             refused(code, 561_003, "NN-15", "A3");
         }
         destroy(comm);

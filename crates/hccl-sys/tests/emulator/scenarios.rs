@@ -87,17 +87,8 @@ fn rms_norm_and_its_gradient_equal_the_formula() {
             let (y, rstd) = (Array::new(&[rows, h], dtype), Array::new(&[rows, 1], F32));
             let (dx, dg) = (Array::new(&[rows, h], dtype), Array::new(&[h], F32));
             ok(op!(s, nn.aclnnRmsNorm(ax.tensor(), ag.tensor(), 1e-5, y.tensor(), rstd.tensor())));
-            ok(op!(
-                s,
-                nn.aclnnRmsNormGrad(
-                    ad.tensor(),
-                    ax.tensor(),
-                    rstd.tensor(),
-                    ag.tensor(),
-                    dx.tensor(),
-                    dg.tensor()
-                )
-            ));
+            ok(op!(s, nn.aclnnRmsNormGrad:
+                ad.tensor(), ax.tensor(), rstd.tensor(), ag.tensor(), dx.tensor(), dg.tensor()));
             let (mut wy, mut wr, mut wx, mut wg) = (vec![], vec![], vec![], vec![0.0; w]);
             for i in 0..r {
                 let row = &x[i * w..(i + 1) * w];
@@ -191,23 +182,9 @@ fn softmax_and_cross_entropy_equal_the_formula() {
         let mean = c"mean".as_ptr().cast_mut();
         let none: *mut aclTensor = null_mut();
         let empty = Array::none();
-        ok(op!(
-            s,
-            nn.aclnnCrossEntropyLoss(
-                ax.tensor(),
-                at.tensor(),
-                none,
-                mean,
-                -100,
-                0.0,
-                0.0,
-                false,
-                loss.tensor(),
-                log.tensor(),
-                empty.tensor(),
-                empty.tensor()
-            )
-        ));
+        ok(op!(s, nn.aclnnCrossEntropyLoss:
+            ax.tensor(), at.tensor(), none, mean, -100, 0.0, 0.0, false, loss.tensor(), log.tensor(),
+            empty.tensor(), empty.tensor()));
         let (mut wy, mut wl, mut total) = (vec![], vec![], 0.0);
         for r in 0..rows {
             let row = &x[r * v..(r + 1) * v];
@@ -319,24 +296,9 @@ fn adamw_equals_the_formula() {
     // The tensor counts the steps that have been taken: the first step is number 0.
     let step = Array::of(&[1], F32, &[0.0]);
     let none: *mut aclTensor = null_mut();
-    ok(op!(
-        s,
-        nn.aclnnApplyAdamWV2(
-            ax.tensor(),
-            m.tensor(),
-            v.tensor(),
-            none,
-            ag.tensor(),
-            step.tensor(),
-            0.1,
-            0.9,
-            0.99,
-            0.01,
-            1e-8,
-            false,
-            false
-        )
-    ));
+    ok(op!(s, nn.aclnnApplyAdamWV2:
+        ax.tensor(), m.tensor(), v.tensor(), none, ag.tensor(), step.tensor(), 0.1, 0.9, 0.99, 0.01, 1e-8,
+        false, false));
     // With zero moments the first step has the length of the rate, against the gradient.
     let want: Vec<f64> =
         x.iter().zip(&g).map(|(x, g)| x * (1.0 - 0.1 * 0.01) - 0.1 * g / (g.abs() + 1e-8)).collect();
@@ -377,17 +339,8 @@ fn tokens_are_permuted_by_expert_and_come_back() {
     near("permuted", &p.read(s), &want, F32);
     assert_eq!(order.read(s), [4.0, 0.0, 2.0, 5.0, 1.0, 3.0]);
     let weights = Array::of(&[3, 2], F32, &[1.0; 6]);
-    ok(op!(
-        s,
-        experts.aclnnMoeTokenUnpermute(
-            p.tensor(),
-            order.tensor(),
-            weights.tensor(),
-            false,
-            null_mut(),
-            back.tensor()
-        )
-    ));
+    ok(op!(s, experts.aclnnMoeTokenUnpermute:
+        p.tensor(), order.tensor(), weights.tensor(), false, null_mut(), back.tensor()));
     near("back", &back.read(s), &tokens.iter().map(|v| 2.0 * v).collect::<Vec<_>>(), F32);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Scales are powers of two, so that what ranks exchange and its sums are exact in every type.
 
-use super::maths::{product, turned};
+use super::maths::{product, transpose};
 use super::ranks::{Case, Rank, normed, total, turn, whole};
 use super::run::Run;
 use crate::nn::tensor::Dtype;
@@ -189,14 +189,14 @@ fn exchanged(r: &mut Run, w: &Rank, way: f64) {
 }
 
 /// Rank j's rows are those j-th of every rank side by side, in eight bits by their largest element once they are here.
-fn deal_product(r: &mut Run, w: &Rank) {
+fn all_to_all_product(r: &mut Run, w: &Rank) {
     let (rows, h, n) = (2, 16 / w.ranks.min(2), 3);
     let (m, inner) = (rows * w.ranks, h * w.ranks);
     let x = |rank| whole(m * h, rank, -3, 3);
     let dtype = r.dtype;
     r.t("x1", &[m as i64, h as i64], dtype, &x(w.me));
     let y = whole(inner * n, 40, -2, 2);
-    r.t("x2", &[n as i64, inner as i64], Dtype::I8, &turned(&y, inner, n));
+    r.t("x2", &[n as i64, inner as i64], Dtype::I8, &transpose(&y, inner, n));
     let (scale, bias) = (steps(n, 41), whole(n, 42, -2, 2));
     r.t("x2Scale", &[n as i64], Dtype::F32, &scale);
     r.t("biasOptional", &[n as i64], dtype, &bias);
@@ -223,7 +223,7 @@ fn deal_product(r: &mut Run, w: &Rank) {
 }
 
 /// Rank j gets the j-th part of every rank's columns.
-fn product_deal(r: &mut Run, w: &Rank) {
+fn product_all_to_all(r: &mut Run, w: &Rank) {
     let (m, h, part) = (3, 7, 2);
     let n = part * w.ranks;
     let x = |rank| whole(m * h, rank, -1, 1);
@@ -263,9 +263,9 @@ pub(super) const CASES: &[Case] = &[
     Case("WeightQuantMatmulAllReduceV2", 2, false, |r, w| weights(r, w, 1)),
     Case("WeightQuantMatmulAllReduceAddRmsNorm", 2, false, norms),
     Case("InplaceWeightQuantMatmulAllReduceAddRmsNorm", 2, false, norms),
-    Case("AlltoAllQuantMatmul", 2, false, deal_product),
-    Case("AlltoAllQuantMatmul", 4, false, deal_product),
-    Case("AlltoAllQuantMatmulV2", 2, false, deal_product),
-    Case("QuantMatmulAlltoAll", 4, false, product_deal),
-    Case("QuantMatmulAlltoAllV2", 2, false, product_deal),
+    Case("AlltoAllQuantMatmul", 2, false, all_to_all_product),
+    Case("AlltoAllQuantMatmul", 4, false, all_to_all_product),
+    Case("AlltoAllQuantMatmulV2", 2, false, all_to_all_product),
+    Case("QuantMatmulAlltoAll", 4, false, product_all_to_all),
+    Case("QuantMatmulAlltoAllV2", 2, false, product_all_to_all),
 ];

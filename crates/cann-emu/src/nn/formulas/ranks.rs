@@ -2,7 +2,7 @@
 //!
 //! Operands are small integers, so that products and sums are exact in every type and what is compared is which rank gets what.
 
-use super::maths::{product, truth, turned};
+use super::maths::{product, transpose, truth};
 use super::quantised_ranks;
 use super::run::{Run, noise};
 use crate::api::hccl;
@@ -217,14 +217,14 @@ fn product_scatter(r: &mut Run, w: &Rank) {
 }
 
 /// Rank j's rows are those j-th of every rank, side by side.
-fn deal_product(r: &mut Run, w: &Rank) {
+fn all_to_all_product(r: &mut Run, w: &Rank) {
     let (rows, h, n) = (2, 5, 3);
     let m = rows * w.ranks;
     let x = |rank| whole(m * h, rank, -1, 1);
     let dtype = r.dtype;
     r.t("x1", &[m as i64, h as i64], dtype, &x(w.me));
     let y = whole(h * w.ranks * n, 40, -1, 1);
-    r.t("x2", &[n as i64, (h * w.ranks) as i64], dtype, &turned(&y, h * w.ranks, n));
+    r.t("x2", &[n as i64, (h * w.ranks) as i64], dtype, &transpose(&y, h * w.ranks, n));
     r.n("transposeX2", 1.0).text("group", &w.groups[0]).ints("alltoAllAxesOptional", &[-2, -1]);
     let bias = whole(n, 41, -2, 2);
     r.t("biasOptional", &[n as i64], dtype, &bias);
@@ -244,7 +244,7 @@ fn deal_product(r: &mut Run, w: &Rank) {
 }
 
 /// Rank j gets the j-th part of every rank's columns.
-fn product_deal(r: &mut Run, w: &Rank) {
+fn product_all_to_all(r: &mut Run, w: &Rank) {
     let (m, h, part) = (3, 7, 2);
     let n = part * w.ranks;
     let x = |rank| whole(m * h, rank, -1, 1);
@@ -377,7 +377,7 @@ fn beside(r: &mut Run, w: &Rank) {
     r.out("mmYOptional", &[2, 4], product(&x, &y, 2, 3, 4));
 }
 
-fn deal_groups(r: &mut Run, w: &Rank) {
+fn all_to_all_groups(r: &mut Run, w: &Rank) {
     let (experts, h, n) = (2, 4, 3);
     let row = |from: usize, to: usize, e: usize, i: usize| {
         whole(h, 1000 + ((from * 8 + to) * experts + e) * 3 + i, -1, 1)
@@ -410,7 +410,7 @@ fn deal_groups(r: &mut Run, w: &Rank) {
     beside(r, w);
 }
 
-fn groups_deal(r: &mut Run, w: &Rank) {
+fn groups_all_to_all(r: &mut Run, w: &Rank) {
     let (experts, h, n) = (2, 4, 3);
     let row = |from: usize, to: usize, e: usize, i: usize| {
         whole(h, 2000 + ((from * 8 + to) * experts + e) * 3 + i, -1, 1)
@@ -440,7 +440,7 @@ fn groups_deal(r: &mut Run, w: &Rank) {
     }
     let dtype = r.dtype;
     r.t("gmmX", &[(x.len() / h) as i64, h as i64], dtype, &x);
-    let lies: Vec<f64> = weight(w.me).chunks(h * n).flat_map(|m| turned(m, h, n)).collect();
+    let lies: Vec<f64> = weight(w.me).chunks(h * n).flat_map(|m| transpose(m, h, n)).collect();
     r.t("gmmWeight", &[experts as i64, n as i64, h as i64], dtype, &lies);
     r.text("group", &w.groups[0]).n("epWorldSize", w.ranks as f64).ints("sendCounts", &send);
     r.ints("recvCounts", &recv).n("transGmmWeight", 1.0);
@@ -460,10 +460,10 @@ const CASES: &[Case] = &[
     Case("AllGatherMatmulV2", 4, false, gather_product),
     Case("MatmulReduceScatter", 4, false, product_scatter),
     Case("MatmulReduceScatterV2", 2, false, product_scatter),
-    Case("AlltoAllMatmul", 4, false, deal_product),
-    Case("AlltoAllMatmulV2", 2, false, deal_product),
-    Case("MatmulAlltoAll", 4, false, product_deal),
-    Case("MatmulAlltoAllV2", 2, false, product_deal),
+    Case("AlltoAllMatmul", 4, false, all_to_all_product),
+    Case("AlltoAllMatmulV2", 2, false, all_to_all_product),
+    Case("MatmulAlltoAll", 4, false, product_all_to_all),
+    Case("MatmulAlltoAllV2", 2, false, product_all_to_all),
     Case("GroupedMatMulAllReduce", 2, false, groups_reduced),
     Case("AllGatherAdd", 2, false, gather_add),
     Case("DistributeBarrier", 3, false, barrier),
@@ -475,8 +475,8 @@ const CASES_A3: &[Case] = &[
     Case("AlltoAllAllGatherBatchMatMul", 4, true, |r, w| stacks(r, w, true)),
     Case("BatchMatMulReduceScatterAlltoAll", 4, true, |r, w| stacks_back(r, w, false)),
     Case("BatchMatMulReduceScatterAlltoAll", 4, true, |r, w| stacks_back(r, w, true)),
-    Case("AlltoAllvGroupedMatMul", 8, false, deal_groups),
-    Case("AlltoAllvGroupedMatMulV2", 8, false, deal_groups),
-    Case("GroupedMatMulAlltoAllv", 8, false, groups_deal),
-    Case("GroupedMatMulAlltoAllvV2", 8, false, groups_deal),
+    Case("AlltoAllvGroupedMatMul", 8, false, all_to_all_groups),
+    Case("AlltoAllvGroupedMatMulV2", 8, false, all_to_all_groups),
+    Case("GroupedMatMulAlltoAllv", 8, false, groups_all_to_all),
+    Case("GroupedMatMulAlltoAllvV2", 8, false, groups_all_to_all),
 ];

@@ -145,7 +145,7 @@ impl Run {
         }
     }
 
-    /// The parameter of one of several names parted by `|`.
+    /// The parameter of one of several names separated by `|`.
     fn param(&self, names: &str) -> (&'static str, &'static str) {
         let found = names.split('|').find_map(|n| {
             let at = self.prototype.decl.params.iter().position(|p| p.name == n)?;

@@ -48,7 +48,7 @@ pub(super) fn product(
 }
 
 /// A matrix, or its transposed one where a flag of that name says so.
-pub(super) fn turned(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
+pub(super) fn transposed(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
     let mut v = k.t(name)?.clone();
     if k.flag(flag)? {
         let n = v.dims.len();

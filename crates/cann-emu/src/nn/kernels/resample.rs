@@ -288,29 +288,11 @@ const G: &str = "gradOutput:FD";
 /// What the gradient of resizing `n` dimensions asks: shapes of `rank` dimensions that end in the sizes it is told.
 macro_rules! back {
     ($gradient:literal $out:literal $n:literal $rank:literal) => {
-        concat!(
-            $gradient,
-            ":FD type(",
-            $gradient,
-            ",",
-            $out,
-            ") rank(",
-            $gradient,
-            ",",
-            $rank,
-            ") rank(",
-            $out,
-            ",",
-            $rank,
-            ") count(outputSize,",
-            $n,
-            ") count(inputSize,",
-            $rank,
-            ") ends(",
-            $gradient,
-            ",outputSize) ends(",
-            $out,
-            ",inputSize)"
+        clauses!(
+            concat!($gradient, ":FD type(", $gradient, ",", $out, ")"),
+            concat!("rank(", $gradient, ",", $rank, ") rank(", $out, ",", $rank, ")"),
+            concat!("count(outputSize,", $n, ") count(inputSize,", $rank, ")"),
+            concat!("ends(", $gradient, ",outputSize) ends(", $out, ",inputSize)")
         )
     };
 }

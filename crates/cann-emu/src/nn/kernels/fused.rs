@@ -2,8 +2,8 @@
 //! tensor, as a product and a collective one after the other would.
 
 use super::Row;
-use super::exchange::{add_row, dealt, exchange, gathered, permuted, scattered, shapes, summed, times};
-use super::matmul::{matmul_values, product, turned};
+use super::exchange::{add_row, all_to_all, exchange, gathered, permuted, scattered, shapes, summed, times};
+use super::matmul::{matmul_values, product, transposed};
 use super::norm::rms;
 use crate::hccl::wire::Kind;
 use crate::nn::bytes::{decode, encode};
@@ -69,31 +69,31 @@ fn product_scatter(k: &Call) -> Outcome {
 pub(super) fn wide_rows(k: &Call) -> Result<Vec<f64>, Fault> {
     let (x1, ranks) = (k.t("x1")?, k.group("group")?.size as usize);
     let (rows, h) = (x1.dims[0] as usize, x1.dims[1] as usize);
-    let all = dealt(k, "group", &k.f("x1")?, x1.dtype, &shapes(k, &["x1", "x2"])?)?;
+    let all = all_to_all(k, "group", &k.f("x1")?, x1.dtype, &shapes(k, &["x1", "x2"])?)?;
     Ok(permuted(&all, &[ranks, rows / ranks, h], &[1, 0, 2]))
 }
 
-fn deal_product(k: &Call) -> Outcome {
+fn all_to_all_product(k: &Call) -> Outcome {
     let wide = wide_rows(k)?;
-    let mut c = times(k, &wide, &turned(k, "x2", "transposeX2")?)?;
+    let mut c = times(k, &wide, &transposed(k, "x2", "transposeX2")?)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
     k.put("output", &Values::F(c))?;
     k.put_opt("alltoAllOutOptional", &Values::F(wide))
 }
 
 /// Columns of a product to all ranks; what comes stands below one another.
-pub(super) fn columns_dealt(k: &Call, c: &[f64], columns: usize) -> Outcome {
+pub(super) fn columns_all_to_all(k: &Call, c: &[f64], columns: usize) -> Outcome {
     let (rows, ranks) = (k.t("x1")?.dims[0] as usize, k.group("group")?.size as usize);
     let parts = permuted(c, &[rows, ranks, columns / ranks], &[1, 0, 2]);
-    let all = dealt(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
+    let all = all_to_all(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
     k.put("output", &Values::F(all))
 }
 
-fn product_deal(k: &Call) -> Outcome {
-    let x2 = turned(k, "x2", "transposeX2")?;
+fn product_all_to_all(k: &Call) -> Outcome {
+    let x2 = transposed(k, "x2", "transposeX2")?;
     let mut c = times(k, &k.f("x1")?, &x2)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
-    columns_dealt(k, &c, x2.dims[1] as usize)
+    columns_all_to_all(k, &c, x2.dims[1] as usize)
 }
 
 fn activated(kind: i64, v: f64) -> f64 {
@@ -108,7 +108,7 @@ fn activated(kind: i64, v: f64) -> f64 {
 
 /// Stacks of products: `x` (E, C, h) to the experts' ranks, parts of rows or columns from those that share an expert, the product
 /// with `weight` (E/ep, H, M).
-fn deal_gather_stacks(k: &Call) -> Outcome {
+fn all_to_all_gather_stacks(k: &Call) -> Outcome {
     let (x, w) = (k.t("x")?, k.t("weight")?);
     let (ep, tp) = (k.group("groupEp")?.size as usize, k.group("groupTp")?);
     let [e, c, h] = [x.dims[0] as usize, x.dims[1] as usize, x.dims[2] as usize];
@@ -116,7 +116,7 @@ fn deal_gather_stacks(k: &Call) -> Outcome {
     let same = shapes(k, &["x", "weight"])?;
     // From every rank its tokens for each expert here.
     let here =
-        permuted(&dealt(k, "groupEp", &k.f("x")?, x.dtype, &same)?, &[ep, e / ep, c, h], &[1, 0, 2, 3]);
+        permuted(&all_to_all(k, "groupEp", &k.f("x")?, x.dtype, &same)?, &[ep, e / ep, c, h], &[1, 0, 2, 3]);
     let reply = exchange(k, tp, (Kind::AllGather, x.dtype, true), &same, vec![], encode(&here, x.dtype))?;
     let all = decode(&reply.payload, x.dtype);
     let dims = [tps, e / ep, ep, c, h];
@@ -141,7 +141,7 @@ fn deal_gather_stacks(k: &Call) -> Outcome {
 }
 
 /// The way back: the products of stacks, their sum over those that share an expert, the bias, and to the tokens' ranks.
-fn stacks_scatter_deal(k: &Call) -> Outcome {
+fn stacks_scatter_all_to_all(k: &Call) -> Outcome {
     let (x, w) = (k.t("x")?, k.t("weight")?);
     let (ep, tp) = (k.group("groupEp")?.size as usize, k.group("groupTp")?.size as usize);
     let [e, rows, inner] = [x.dims[0] as usize, x.dims[1] as usize, x.dims[2] as usize];
@@ -170,14 +170,15 @@ fn stacks_scatter_deal(k: &Call) -> Outcome {
     if let Some(bias) = k.opt_f("biasOptional")? {
         mine.iter_mut().enumerate().for_each(|(i, v)| *v += bias[i / (rows * n) * n + i % n]);
     }
-    let out = dealt(k, "groupEp", &permuted(&mine, &[e, ep, rows / ep, n], &[1, 0, 2, 3]), x.dtype, &same)?;
+    let out =
+        all_to_all(k, "groupEp", &permuted(&mine, &[e, ep, rows / ep, n], &[1, 0, 2, 3]), x.dtype, &same)?;
     k.put("out", &Values::F(out))
 }
 
 /// The product beside the exchange, where one is asked for.
 fn beside(k: &Call) -> Outcome {
     if k.opt("mmXOptional")?.is_some() {
-        let c = times(k, &k.f("mmXOptional")?, &turned(k, "mmWeightOptional", "transMmWeight")?)?;
+        let c = times(k, &k.f("mmXOptional")?, &transposed(k, "mmWeightOptional", "transMmWeight")?)?;
         k.put("mmYOptional", &Values::F(c))?;
     }
     Ok(())
@@ -204,7 +205,7 @@ fn reordered(values: &[f64], width: usize, counts: &[usize], inner: usize) -> Ve
 
 /// Rows of each group times its matrix.
 fn by_group(k: &Call, x: &[f64], counts: &[usize]) -> Result<Vec<f64>, Fault> {
-    let w = turned(k, "gmmWeight", "transGmmWeight")?;
+    let w = transposed(k, "gmmWeight", "transGmmWeight")?;
     let (inner, n) = (w.dims[1] as usize, w.dims[2] as usize);
     let weights = w.load(k.decl.name)?.floats();
     let (mut at, mut y) = (0, Vec::new());
@@ -221,7 +222,7 @@ fn counts(k: &Call, name: &str) -> Result<Vec<usize>, Fault> {
 }
 
 /// Rows to the ranks by their counts for each rank and expert; what comes from rank r must be as many as were said.
-fn rows_dealt(k: &Call, rows: &[f64], dtype: Dtype, width: usize) -> Result<Vec<f64>, Fault> {
+fn rows_all_to_all(k: &Call, rows: &[f64], dtype: Dtype, width: usize) -> Result<Vec<f64>, Fault> {
     let comm = k.group("group")?;
     let (send, recv) = (counts(k, "sendCounts")?, counts(k, "recvCounts")?);
     let experts = send.len() / comm.size as usize;
@@ -245,12 +246,12 @@ fn rows_dealt(k: &Call, rows: &[f64], dtype: Dtype, width: usize) -> Result<Vec<
 }
 
 /// Tokens to their experts' ranks, there by expert, and each expert's product.
-fn deal_groups(k: &Call) -> Outcome {
+fn all_to_all_groups(k: &Call) -> Outcome {
     let x = k.t("gmmX")?;
     let width = x.dims[1] as usize;
     let recv = counts(k, "recvCounts")?;
     let experts = k.t("gmmWeight")?.dims[0] as usize;
-    let came = rows_dealt(k, &k.f("gmmX")?, x.dtype, width)?;
+    let came = rows_all_to_all(k, &k.f("gmmX")?, x.dtype, width)?;
     let rows = reordered(&came, width, &recv, experts);
     let per_expert: Vec<usize> = (0..experts).map(|e| recv.iter().skip(e).step_by(experts).sum()).collect();
     k.put("gmmY", &Values::F(by_group(k, &rows, &per_expert)?))?;
@@ -261,7 +262,7 @@ fn deal_groups(k: &Call) -> Outcome {
 }
 
 /// Each expert's product, and the rows back to their tokens' ranks.
-fn groups_deal(k: &Call) -> Outcome {
+fn groups_all_to_all(k: &Call) -> Outcome {
     let x = k.t("gmmX")?;
     let send = counts(k, "sendCounts")?;
     let experts = k.t("gmmWeight")?.dims[0] as usize;
@@ -274,7 +275,7 @@ fn groups_deal(k: &Call) -> Outcome {
         .flat_map(|e| send.iter().skip(e).step_by(experts).copied().collect::<Vec<_>>())
         .collect();
     let rows = reordered(&y, width, &by_expert, ranks);
-    k.put("y", &Values::F(rows_dealt(k, &rows, x.dtype, width)?))?;
+    k.put("y", &Values::F(rows_all_to_all(k, &rows, x.dtype, width)?))?;
     beside(k)
 }
 
@@ -356,7 +357,7 @@ macro_rules! all_reduce_norm {
     };
 }
 /// What `AlltoAllMatmul` asks, and what its second version adds.
-macro_rules! deal_product {
+macro_rules! all_to_all_product {
     ($($more:literal)?) => {
         clauses!(
             "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional)",
@@ -368,7 +369,7 @@ macro_rules! deal_product {
     };
 }
 /// What `MatmulAlltoAll` asks, and what its second version adds.
-macro_rules! product_deal {
+macro_rules! product_all_to_all {
     ($($more:literal)?) => {
         clauses!(
             "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R)",
@@ -380,7 +381,7 @@ macro_rules! product_deal {
 }
 
 /// What `AlltoAllvGroupedMatMul` asks, and what its second version adds.
-macro_rules! deal_groups {
+macro_rules! all_to_all_groups {
     ($($more:literal)*) => {
         clauses!(
             "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional)",
@@ -399,7 +400,7 @@ macro_rules! deal_groups {
     };
 }
 /// What `GroupedMatMulAlltoAllv` asks, and what its second version adds.
-macro_rules! groups_deal {
+macro_rules! groups_all_to_all {
     ($($more:literal)*) => {
         clauses!(
             "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional)",
@@ -488,10 +489,18 @@ pub(super) static OPS: &[Row] = &[
         ),
         product_scatter,
     ),
-    ("AlltoAllMatmul", deal_product!(), deal_product),
-    ("AlltoAllMatmulV2", deal_product!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"), deal_product),
-    ("MatmulAlltoAll", product_deal!(), product_deal),
-    ("MatmulAlltoAllV2", product_deal!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"), product_deal),
+    ("AlltoAllMatmul", all_to_all_product!(), all_to_all_product),
+    (
+        "AlltoAllMatmulV2",
+        all_to_all_product!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"),
+        all_to_all_product,
+    ),
+    ("MatmulAlltoAll", product_all_to_all!(), product_all_to_all),
+    (
+        "MatmulAlltoAllV2",
+        product_all_to_all!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"),
+        product_all_to_all,
+    ),
     (
         "AlltoAllAllGatherBatchMatMul",
         "x:H type(x,weight,y1Out,y2OutOptional,y3OutOptional) biasOptional:HS contig(x,weight) code(561003) \
@@ -501,7 +510,7 @@ pub(super) static OPS: &[Row] = &[
          let(r,C*ep*rows) weight[E/ep,H,M] in(actType,0..4) in(H,1..65535) in(M,1..65535) in(E/ep,1..32) \
          biasOptional[E/ep,.one,M] in(one.n,1) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
          y3OutOptional[E/ep,r,M]",
-        deal_gather_stacks,
+        all_to_all_gather_stacks,
     ),
     (
         "BatchMatMulReduceScatterAlltoAll",
@@ -510,12 +519,20 @@ pub(super) static OPS: &[Row] = &[
          equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) \
          in(H,1..65535) let(rows,yShardType*tp+1-yShardType) let(columns,tp/rows) multiple(r,ep*rows) \
          multiple(H,columns) biasOptional[e,.one,H/columns] in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
-        stacks_scatter_deal,
+        stacks_scatter_all_to_all,
     ),
-    ("AlltoAllvGroupedMatMul", deal_groups!(), deal_groups),
-    ("AlltoAllvGroupedMatMulV2", deal_groups!("null(commMode) says(commMode,|ai_cpu|ccu)"), deal_groups),
-    ("GroupedMatMulAlltoAllv", groups_deal!(), groups_deal),
-    ("GroupedMatMulAlltoAllvV2", groups_deal!("null(commMode) says(commMode,|ai_cpu|ccu)"), groups_deal),
+    ("AlltoAllvGroupedMatMul", all_to_all_groups!(), all_to_all_groups),
+    (
+        "AlltoAllvGroupedMatMulV2",
+        all_to_all_groups!("null(commMode) says(commMode,|ai_cpu|ccu)"),
+        all_to_all_groups,
+    ),
+    ("GroupedMatMulAlltoAllv", groups_all_to_all!(), groups_all_to_all),
+    (
+        "GroupedMatMulAlltoAllvV2",
+        groups_all_to_all!("null(commMode) says(commMode,|ai_cpu|ccu)"),
+        groups_all_to_all,
+    ),
     (
         "GroupedMatMulAllReduce",
         clauses!(

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 
 scenarios! {
-    operators_that_add_atomically_have_one_order_when_asked results_are_shaken_by_a_unit sums_are_those_of_f64
+    operators_that_add_atomically_have_one_order_when_asked results_are_perturbed_by_a_unit sums_are_those_of_f64
     an_index_behind_the_table_reads_ones attention_without_its_mask_attends_to_everything
     attention_is_refused_in_the_first_phase masks_of_every_form_say_the_same
 }
@@ -70,7 +70,7 @@ fn operators_that_add_atomically_have_one_order_when_asked() {
 }
 
 /// Runs with `CANN_EMU_NUMERICS=perturb`: results move by a unit of their type at most, and some do.
-fn results_are_shaken_by_a_unit() {
+fn results_are_perturbed_by_a_unit() {
     start(0);
     let s = stream();
     for (dtype, unit) in [(F32, 2f64.powi(-23)), (BF16, 2f64.powi(-7))] {
@@ -162,41 +162,10 @@ fn attention_without_its_mask_attends_to_everything() {
         (null_mut::<aclTensor>(), c"BNSD".as_ptr().cast_mut(), Array::new(&[1, 2, 5, 8], F32));
     let lse = Array::none();
     let infer = |mode: i64| {
-        op!(
-            s,
-            attention.aclnnFusedInferAttentionScore(
-                a[0].tensor(),
-                list(&[a[1].tensor()]),
-                list(&[a[2].tensor()]),
-                none,
-                none,
-                null_mut(),
-                null_mut(),
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                2,
-                0.3,
-                65536,
-                65536,
-                text,
-                2,
-                mode,
-                0,
-                0,
-                0,
-                false,
-                out.tensor(),
-                lse.tensor()
-            )
-        )
+        op!(s, attention.aclnnFusedInferAttentionScore:
+            a[0].tensor(), list(&[a[1].tensor()]), list(&[a[2].tensor()]), none, none, null_mut(),
+            null_mut(), none, none, none, none, none, none, none, none, none, none, 2, 0.3, 65536, 65536,
+            text, 2, mode, 0, 0, 0, false, out.tensor(), lse.tensor())
     };
     ok(infer(0));
     assert_eq!(infer(2), 161_002);

@@ -5,9 +5,9 @@
 
 use super::Row;
 use super::exchange::{add_row, shapes, summed};
-use super::joint::{add_norm, columns_dealt, wide_rows};
-use super::matmul::{matmul_values, product, turned};
-use super::quantised::{Worth, byte, in_steps, scales, widened};
+use super::fused::{add_norm, columns_all_to_all, wide_rows};
+use super::matmul::{matmul_values, product, transposed};
+use super::quantised::{Dequantisation, byte, in_steps, scales, widened};
 use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Dtype, Values};
 
@@ -24,13 +24,13 @@ fn add(c: &mut [f64], more: Option<Vec<f64>>) {
 fn dequantised(k: &Call) -> Result<Vec<f64>, Fault> {
     let x2 = k.t("x2")?;
     let (mut c, _) = matmul_values(k, k.t("x1")?, x2)?;
-    let worth = Worth {
+    let dequantisation = Dequantisation {
         columns: scales(k, "dequantScale|x2Scale")?,
         rows: maybe(k, "pertokenScaleOptional|x1ScaleOptional")?,
         bias: maybe(k, "bias|biasOptional")?,
         before: true,
     };
-    worth.apply(&mut c, x2.dims[1] as usize);
+    dequantisation.apply(&mut c, x2.dims[1] as usize);
     add(&mut c, maybe(k, "x3|x3Optional")?);
     Ok(c)
 }
@@ -81,8 +81,8 @@ fn normed(k: &Call, product: &[f64]) -> Outcome {
 }
 
 /// Rows to all ranks as they are; each row of what comes is made eight bits by its largest element.
-fn deal_product(k: &Call) -> Outcome {
-    let (wide, x2) = (wide_rows(k)?, turned(k, "x2", "transposeX2")?);
+fn all_to_all_product(k: &Call) -> Outcome {
+    let (wide, x2) = (wide_rows(k)?, transposed(k, "x2", "transposeX2")?);
     let (inner, n) = (x2.dims[0] as usize, x2.dims[1] as usize);
     let smooth = k.opt_f("x1ScaleOptional")?;
     let (mut rows, mut steps) = (Vec::with_capacity(wide.len()), Vec::new());
@@ -96,17 +96,17 @@ fn deal_product(k: &Call) -> Outcome {
     let w = x2.load(k.decl.name)?.floats();
     let mut c = product(k, &rows, &w, steps.len(), inner, n, false);
     let (columns, bias) = (k.f("x2Scale")?, k.opt_f("biasOptional")?);
-    Worth { columns, rows: Some(steps), bias, before: false }.apply(&mut c, n);
+    Dequantisation { columns, rows: Some(steps), bias, before: false }.apply(&mut c, n);
     k.put("output", &Values::F(c))?;
     k.put_opt("alltoAllOutOptional", &Values::F(wide))
 }
 
-fn product_deal(k: &Call) -> Outcome {
-    let x2 = turned(k, "x2", "transposeX2")?;
+fn product_all_to_all(k: &Call) -> Outcome {
+    let x2 = transposed(k, "x2", "transposeX2")?;
     let (mut c, n) = (matmul_values(k, k.t("x1")?, &x2)?.0, x2.dims[1] as usize);
     let (columns, rows, bias) = (k.f("x2Scale")?, Some(k.f("x1Scale")?), k.opt_f("biasOptional")?);
-    Worth { columns, rows, bias, before: false }.apply(&mut c, n);
-    columns_dealt(k, &c, n)
+    Dequantisation { columns, rows, bias, before: false }.apply(&mut c, n);
+    columns_all_to_all(k, &c, n)
 }
 
 /// What the sums over the ranks of an A2 ask last; one round, and stop on failure.
@@ -180,7 +180,7 @@ macro_rules! normed {
     };
 }
 /// Kinds of exchanges between ranks of an A2.
-macro_rules! dealt_on_a2 {
+macro_rules! all_to_all_on_a2 {
     () => {
         clauses!(
             "none(commScaleOptional,x1OffsetOptional,x2OffsetOptional)",
@@ -188,13 +188,13 @@ macro_rules! dealt_on_a2 {
         )
     };
 }
-/// Rows of floats dealt to all ranks and a weight of integers.
-macro_rules! dealt {
+/// Rows of floats sent to all ranks in equal parts and a weight of integers.
+macro_rules! all_to_all_rows {
     ($($more:literal)?) => {
         clauses!(
             "x1:H x2:8 x2Scale:S biasOptional:HS type(x1,output,alltoAllOutOptional,x1ScaleOptional)",
             "out(output) contig(x1,x2)",
-            dealt_on_a2!(),
+            all_to_all_on_a2!(),
             "x1[m,h] in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n]",
             "alltoAllOutOptional[m/R,h*R] biasOptional[n] x1ScaleOptional[h*R] x2Scale[n] in(x1QuantMode,7)",
             "in(x2QuantMode,2) in(commQuantMode,0) in(commQuantDtype,-1) in(groupSize,0) let(inner,h*R)",
@@ -203,13 +203,13 @@ macro_rules! dealt {
         )
     };
 }
-/// Columns of a product of integers dealt to all ranks; on A2 the bias must be there.
+/// Columns of a product of integers sent to all ranks in equal parts; on A2 the bias must be there.
 macro_rules! columns {
     ($($more:literal)?) => {
         clauses!(
             "x1:8 x2:8 x1Scale:S x2Scale:S biasOptional:HS output:H out(output) contig(x1,x2)",
             "together(x1Scale,biasOptional)",
-            dealt_on_a2!(),
+            all_to_all_on_a2!(),
             "x1[m,h] in(h,1..65535) in(transposeX1,0) x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R]",
             "biasOptional[n] x1Scale[m] x2Scale[n] in(x1QuantMode,3) in(x2QuantMode,2) in(commQuantMode,0)",
             "in(commQuantDtype,-1) in(groupSize,0) axes(alltoAllAxesOptional,-1,-2)"
@@ -278,8 +278,8 @@ pub(super) static OPS: &[Row] = &[
         ),
         |k| normed(k, &widely(k)?),
     ),
-    ("AlltoAllQuantMatmul", dealt!(), deal_product),
-    ("AlltoAllQuantMatmulV2", dealt!("says(commMode,aiv)"), deal_product),
-    ("QuantMatmulAlltoAll", columns!(), product_deal),
-    ("QuantMatmulAlltoAllV2", columns!("says(commMode,aiv)"), product_deal),
+    ("AlltoAllQuantMatmul", all_to_all_rows!(), all_to_all_product),
+    ("AlltoAllQuantMatmulV2", all_to_all_rows!("says(commMode,aiv)"), all_to_all_product),
+    ("QuantMatmulAlltoAll", columns!(), product_all_to_all),
+    ("QuantMatmulAlltoAllV2", columns!("says(commMode,aiv)"), product_all_to_all),
 ];

@@ -1,8 +1,8 @@
-//! Ranks at odds: every one of them hears of it, with what both called.
+//! Ranks whose collectives do not match: every one of them is told, with what both called.
 
-use super::conduct::report_of;
 use super::passes_in;
 use super::scenarios::{ranks, scenarios};
+use super::settings::report_of;
 use crate::client::{Array, F16, F32, call, message, start, stream};
 use hccl_sys::types::{HcclComm, HcclCommConfig, HcclRootInfo};
 use std::ffi::CString;
@@ -207,18 +207,8 @@ fn sizes_of_an_exchange_that_differ() {
         let (send, recv) = if r == 0 { ([4u64, 0], [4u64, 4]) } else { ([4, 4], [4, 4]) };
         let places = [0u64, 4];
         let at = |list: &[u64; 2]| list.as_ptr().cast();
-        let code = call!(hccl.HcclAlltoAllV(
-            a.at,
-            at(&send),
-            at(&places),
-            4,
-            b.at,
-            at(&recv),
-            at(&places),
-            4,
-            comm,
-            s
-        ));
+        let code = call!(hccl.HcclAlltoAllV:
+            a.at, at(&send), at(&places), 4, b.at, at(&recv), at(&places), 4, comm, s);
         assert_eq!(code, 0);
         assert_eq!(call!(rt.aclrtSynchronizeStream(s)), 107_020);
     });
