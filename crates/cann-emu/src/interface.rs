@@ -6,7 +6,7 @@
 pub struct Row {
     /// The function, or the operator's second phase.
     pub symbol: &'static str,
-    /// Its libraries in 8.1 and in 9.1, parted by `|`; `-` where a release does not have it.
+    /// Its libraries in 8.1 and in 9.1, separated by `|`; `-` where a release does not have it.
     pub libraries: [&'static str; 2],
     /// `operator`, `function`, or `absent` for what the emulator exports and does not have.
     pub kind: &'static str,

@@ -34,7 +34,7 @@ pub struct Declaration {
     pub name: &'static str,
     /// The table that holds it.
     pub table: &'static str,
-    /// Classes of the arguments, parted by blanks; `v` for none.
+    /// Classes of the arguments, separated by blanks; `v` for none.
     pub arguments: String,
     /// Class of the result.
     pub result: &'static str,

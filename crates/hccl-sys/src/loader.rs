@@ -105,7 +105,7 @@ macro_rules! cann {
                     $($operator: <$operators>::fill(&mut |first, second| found.operator(first, second)),)*
                     report: Report::default(),
                 };
-                // Functions that end in `Impl` are the libraries' own; nobody misses them.
+                // Functions that end in `Impl` are the libraries' own: they are not reported as missing.
                 found.missing.retain(|n| !n.ends_with("Impl"));
                 (report.missing, report.found) = (found.missing, found.count);
                 cann.report = report;
@@ -166,7 +166,7 @@ struct Libraries {
 }
 
 impl Libraries {
-    /// Notes what was found, or that nobody has `name`.
+    /// Counts what was found, or notes that no library has `name`.
     fn note<T: Default>(&mut self, name: &CStr, found: Option<T>) -> T {
         match found {
             Some(_) => self.count += 1,

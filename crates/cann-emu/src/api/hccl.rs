@@ -230,7 +230,7 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
     })
 }
 
-/// Gives back what was taken of devices for a group that did not come about; there is room for it.
+/// Gives back what was taken of devices for a group that could not be formed; there is room for it.
 fn give_back(devices: &[i32], bytes: i64, call: &str) {
     for device in devices {
         let _ = memory::charge(*device as u32, -bytes, call);
@@ -253,7 +253,7 @@ fn meet(name: String, rank: u32, call: &str) -> Result<Root, i32> {
             }
         };
         let opened =
-            listener.and_then(|listener| listen(Acceptor::behind(listener, &name)?, &name, Name::Again));
+            listener.and_then(|listener| listen(Acceptor::of_listener(listener, &name)?, &name, Name::Again));
         opened.map_err(|e| fail(11, &format!("{call}: {e}")))?;
     }
     Ok((name, place))

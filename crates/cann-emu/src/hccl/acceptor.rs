@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A rank that has introduced itself.
+/// An accepted rank: its connection, and the request that names its rank and group.
 pub type Joined = (Connection, Request);
 
-/// How long what connects has to introduce itself, in all.
-const INTRODUCTION: Duration = Duration::from_secs(5);
+/// How long a new connection has to name its rank and group, in all.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
 
 enum State {
     Open(Sender<Joined>),
@@ -70,7 +70,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// If there is no thread for it.
-    pub fn behind(listener: Listener, name: &str) -> io::Result<(Self, Receiver<Joined>)> {
+    pub fn of_listener(listener: Listener, name: &str) -> io::Result<(Self, Receiver<Joined>)> {
         let (acceptor, receiver) = Self::new(name);
         let own = acceptor.clone();
         spawn("emu-hccl-accept", move || {
@@ -149,10 +149,10 @@ impl io::Read for Limited<'_> {
     }
 }
 
-/// What has connected introduces itself, to the acceptor of the group that it names.
+/// Hands a new connection to the acceptor of the group that it names.
 fn admit(mut connection: Connection, acceptor: impl FnOnce(&str) -> Option<Acceptor>) {
-    let hello = Request::read(&mut Limited(&mut connection, Instant::now() + INTRODUCTION));
-    // What says nothing, or something else, is no rank.
+    let hello = Request::read(&mut Limited(&mut connection, Instant::now() + HELLO_LIMIT));
+    // A connection that sends nothing, or something else, is no rank.
     let Some(hello) = hello.ok().filter(|h| h.kind == Kind::Hello) else { return };
     let Some(acceptor) = acceptor(&hello.call) else {
         let _ = Reply::error(1, &format!("there is no group {} here", hello.call)).write(&mut connection);

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A message on its way.
+/// A message that has been sent and not yet received.
 struct Message {
     id: u64,
     dtype: u64,

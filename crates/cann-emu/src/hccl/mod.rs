@@ -72,11 +72,11 @@ pub fn open(name: &str) -> std::io::Result<(Acceptor, Receiver<Joined>, Address)
         return Acceptor::shared(name);
     }
     let place = Address::Local(name.to_owned());
-    let (acceptor, ranks) = Acceptor::behind(place.open()?, name)?;
+    let (acceptor, ranks) = Acceptor::of_listener(place.open()?, name)?;
     Ok((acceptor, ranks, place))
 }
 
-/// The hub of a group behind its acceptor; it runs until its last rank has gone.
+/// Runs the hub of a group until its last rank has gone.
 ///
 /// # Errors
 /// If there is no thread for it.

@@ -134,7 +134,7 @@ impl Call {
             _ => {}
         }
     }
-    /// A tensor that may be absent; `names` may hold alternatives parted by `|`.
+    /// A tensor that may be absent; `names` may hold alternatives separated by `|`.
     pub fn opt(&self, names: &str) -> Result<Option<&View>, Fault> {
         match self.named(names)? {
             Value::Tensor(t) => Ok(t.as_ref().map(|(_, v)| v)),

@@ -1,4 +1,4 @@
-//! How groups of ranks come about, what they refuse, take and give back.
+//! Creating and destroying communicators: what is refused, and which resources are taken and given back.
 
 use super::scenarios::{ranks, scenarios};
 use crate::client::{Array, F16, F32, I32, I64, alloc, call, message, ok, start, stream, sync};

@@ -163,7 +163,7 @@ fn one_of_two_processes() {
     ok(gather(s, comm, &x, 3, &out));
     let want: Vec<f64> = (0..12).map(|i| 256.0 * f64::from(1 + i / 6)).collect();
     assert_eq!(out.read(s), want);
-    // A product whose rows are summed and dealt out, and the whole sum.
+    // A product followed by a reduce-scatter, and one followed by an all-reduce.
     let (name, y) = (name_of(comm), Array::of(&[256, 3], F16, &vec![1.0; 768]));
     let (part, sum) = (Array::new(&[1, 3], F16), Array::new(&[2, 3], F16));
     let none = null_mut();

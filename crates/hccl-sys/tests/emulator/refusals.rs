@@ -56,7 +56,7 @@ fn experts_operators_refuse_what_their_pages_do_not_name() {
     };
     refused(unpermute(&[8], t(&[4, 3], BF16), null_mut()), 561_002, "NN-13", "sortedIndices");
     refused(unpermute(&[8], none(), null_mut()), 561_002, "NN-13", "sortedIndices");
-    // Without padding nobody asks for the shape to restore; the vendor's adapter always says one.
+    // Without padding the shape to restore is not needed; the vendor's adapter always gives one.
     ok(unpermute(&[8], t(&[4, 2], BF16), ints(&[4, 6])));
     refused(unpermute(&[8], t(&[4, 2], I32), null_mut()), 161_002, "NN-11", "probsOptional");
 
