@@ -1,24 +1,17 @@
 #!/usr/bin/env python3
-"""Writes the emulator's entry points from the table of the interface.
+"""Writes the emulator's table of the interface.
 
     python3 xtask/cann/generate.py SPEC_FOLDER
 
 Reads `ascend-abi.tsv` (columns: symbol, libraries of 8.1 and 9.x, releases, return class, arguments, argument classes)
-and writes `crates/cann-emu/src/generated/` and `crates/cann-emu/symbols.tsv`. It never looks at `hccl-sys`: the two sides
-of the interface must not have one source. An entry point is implemented when a function of its name stands in
-`crates/cann-emu/src/api/`; all others answer "not supported".
+and writes `crates/cann-emu/interface.tsv`, from which the crate's build script makes the entry points and the crate the
+libraries of a release. It never looks at `hccl-sys`: the two sides of the interface must not have one source.
 """
-import csv, pathlib, re, sys, textwrap
+import csv, pathlib, re, sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-EMU = ROOT / "crates/cann-emu"
-CLASS = {"p": "usize", "i8": "i8", "u8": "u8", "i16": "i16", "u16": "u16", "i32": "i32", "u32": "u32",
-         "i64": "i64", "u64": "u64", "f32": "f32", "f64": "f64", "bool": "bool"}
+EMU = pathlib.Path(__file__).resolve().parents[2] / "crates/cann-emu"
 POINTER = {"aclTensor*": "T", "aclTensorList*": "TL", "aclScalar*": "S", "aclScalarList*": "SL",
            "aclIntArray*": "IA", "aclFloatArray*": "FA", "aclBoolArray*": "BA", "char*": "Str"}
-SCALAR = {"i8": "I8", "u8": "U8", "i32": "I32", "u32": "U32", "i64": "I64", "u64": "U64", "f32": "F32", "f64": "F64",
-          "bool": "Bool"}
-UNSUPPORTED = "crate::report::unsupported_code(NAME)"
 
 # Operators of 8.1's libraries that no header of 8.1 declares. The rotation: `ascend-abi.md`, section on positions; its
 # gradient: MindSpeed's extension `npu_rotary_position_embedding` names both, and was published for CANN 8.0 and 8.1. The
@@ -39,103 +32,58 @@ def rows(folder):
 
 
 def arguments(row):
-    text = row["arguments"].strip()
-    if text in ("", "void"):
-        return []
-    out = []
-    for part in text.split(";"):
-        part = part.strip()
-        if part in ("", "..."):
-            continue
-        found = re.match(r"^(.*?)([A-Za-z_]\w*)$", part)
-        ctype, name = (found.group(1).strip(), found.group(2)) if found else (part, f"arg{len(out)}")
-        out.append((ctype, name))
-    return out
+    """The C type and the name of each argument."""
+    parts = [part.strip() for part in row["arguments"].split(";")]
+    found = [re.match(r"^(.*?)([A-Za-z_]\w*)$", part) for part in parts if part not in ("", "void", "...")]
+    return [(match.group(1).strip(), match.group(2)) for match in found if match]
 
 
 def kind(ctype, cls):
+    """What a parameter of an operator is: a class of pointer, or the type of a number."""
     if cls != "p":
-        return SCALAR[cls]
-    constant = ctype.startswith("const ")
+        return cls
     base = ctype.removeprefix("const ").replace(" ", "").removesuffix("const")
     found = POINTER.get(base, "P")
-    return found + "o" if found in ("T", "TL") and not constant else found
+    return found + "o" if found in ("T", "TL") and not ctype.startswith("const ") else found
 
 
-def listed(names):
-    return textwrap.fill(" ".join(sorted(names)), 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+def implemented():
+    """Functions that the emulator has: those of these names in `src/api`."""
+    texts = [path.read_text() for path in (EMU / "src/api").glob("*.rs")]
+    return {name for text in texts for name in re.findall(r"pub\(crate\) (?:unsafe )?fn ([A-Za-z]\w*)\(", text)}
+
+
+def libraries(row, name):
+    old = row["lib_8.1"]
+    new = old if row["lib_9.x"] == "same" else row["lib_9.x"].replace("?", "")
+    if not re.search(r"(^|,)8\.1", row["headers_read"] + "," + row["docs_only"]):
+        old = "-"
+    return [SHIPPED_WITHOUT_HEADER.get(name, old), new]
+
+
+def line(row, have):
+    name, args = row["symbol"], arguments(row)
+    classes = [] if row["abi"] == "v" else [c for c in row["abi"].split() if c != "..."]
+    if name.startswith("aclnn") and name.endswith("GetWorkspaceSize") and "executor" in row["arguments"].lower():
+        name = name.removesuffix("GetWorkspaceSize")
+        if len(args) != len(classes):
+            args = [("void*", f"arg{i}") for i in range(len(classes))]
+        named = [f"{n}:{kind(c, k)}" for (c, n), k in zip(args[:-2], classes[:-2])]
+        return [name, *libraries(row, name), "operator", "i32", " ".join(named)]
+    if name not in have:
+        return [name, *libraries(row, name), "absent", row["ret"] if "s:" not in row["abi"] else "i32", ""]
+    # The only struct that comes by value holds one integer.
+    classes = ["i32" if c == "s:HcclConfigValue" else c for c in classes]
+    return [name, *libraries(row, name), "function", row["ret"], " ".join(classes)]
 
 
 def main():
-    folder = sys.argv[1]
-    table = rows(folder)
-    implemented = set()
-    for path in (EMU / "src/api").glob("*.rs"):
-        implemented |= set(re.findall(r"pub\(crate\) (?:unsafe )?fn ([A-Za-z]\w*)\(", path.read_text()))
-    head = "//! Written by `xtask/cann/generate.py` from the table of the interface; do not edit.\n\n"
-    ops, plain, skipped = {}, [], []
-    for row in table:
-        name, classes = row["symbol"], row["abi"].split()
-        args = arguments(row)
-        if classes == ["v"]:
-            classes = []
-        if any(c.startswith("s:") or c == "..." for c in classes):
-            classes_ok = [c for c in classes if c != "..."]
-            if any(c.startswith("s:") for c in classes_ok) and not (name in implemented):
-                skipped.append(name)
-                continue
-            classes = ["i32" if c == "s:HcclConfigValue" else c for c in classes_ok]
-        if len(args) != len(classes):
-            args = [("void*", f"arg{i}") for i in range(len(classes))]
-        if name.startswith("aclnn") and name.endswith("GetWorkspaceSize") and len(classes) >= 2 and "executor" in row["arguments"].lower():
-            op = name.removesuffix("GetWorkspaceSize")
-            body = ", ".join(f'a{i} "{n}" {kind(c, k)}' for i, ((c, n), k) in enumerate(zip(args[:-2], classes[:-2])))
-            lib = row["lib_9.x"].split("|")[0]
-            ops.setdefault(lib, []).append(f"op!({op}, emu_{name}, emu_{op}, [{body}]);\n")
-        else:
-            plain.append((row, classes, args))
-    order, count = [], 0
-    for lib in sorted(ops):
-        module = re.sub(r"\W", "_", lib.removesuffix(".so").removeprefix("lib")) if lib != "-" else "opapi_older"
-        chunk = ops[lib]
-        order.append(module)
-        count += len(chunk)
-        (EMU / f"src/generated/{module}.rs").write_text(head + "".join(chunk))
-    lines, stubs = [], {}
-    for row, classes, args in plain:
-        name, ret = row["symbol"], row["ret"]
-        if row["abi"] == "v":
-            classes = []
-        params = [f"a{i}: {CLASS[c]}" for i, c in enumerate(classes)]
-        result = "" if ret == "v" else f" -> {CLASS[ret]}"
-        values = ", ".join(f"a{i}" for i in range(len(classes)))
-        if name in implemented:
-            lines.append(f"entry!({name}, emu_{name}, ({', '.join(params)}){result}, ({values}));\n")
-        else:
-            answer = {"v": "()", "p": "0", "f32": "0.0", "u16": "0", "u32": "0", "u64": "0", "i64": "0"}.get(ret, UNSUPPORTED)
-            stubs.setdefault(("()" if ret == "v" else CLASS[ret], answer), []).append(name)
-    stubs.setdefault(("i32", UNSUPPORTED), []).extend(skipped)
-    (EMU / "src/generated/runtime.rs").write_text(head + "".join(lines))
-    lists = [f"absent! {{\n    {typed}, {answer};\n{listed(stubs[typed, answer])}\n}}\n" for typed, answer in sorted(stubs)]
-    (EMU / "src/generated/absent.rs").write_text(head + "\n".join(lists))
-    mods = ["absent", "runtime"] + order
-    (EMU / "src/generated/mod.rs").write_text(
-        "//! Entry points, one a symbol of the table; written by `xtask/cann/generate.py`.\n\n"
-        + "".join(f"#[rustfmt::skip]\nmod {m};\n" for m in sorted(mods)))
-    out = ["symbol\tlib_8.1\tlib_9.1\n"]
-    for row in table:
-        read = row["headers_read"] + "," + row["docs_only"]
-        old = row["lib_8.1"] if row["lib_8.1"] != "-" else "-"
-        new = row["lib_9.x"] if row["lib_9.x"] not in ("-", "same") else (row["lib_8.1"] if row["lib_9.x"] == "same" else "-")
-        if old != "-" and not re.search(r"(^|,)8\.1", read):
-            old = "-"
-        old = SHIPPED_WITHOUT_HEADER.get(row["symbol"].removesuffix("GetWorkspaceSize"), old)
-        new = new.replace("?", "")
-        out.append(f"{row['symbol']}\t{old}\t{new}\n")
-        if row["symbol"].startswith("aclnn") and row["symbol"].endswith("GetWorkspaceSize") and "executor" in row["arguments"].lower():
-            out.append(f"{row['symbol'].removesuffix('GetWorkspaceSize')}\t{old}\t{new}\n")
-    (EMU / "symbols.tsv").write_text("".join(out))
-    print(f"{count} operators, {len(lines)} entries implemented, {sum(map(len, stubs.values()))} absent")
+    have = implemented()
+    lines = [line(row, have) for row in rows(sys.argv[1])]
+    head = ["symbol", "lib_8.1", "lib_9.1", "kind", "result", "arguments"]
+    (EMU / "interface.tsv").write_text("".join("\t".join(fields) + "\n" for fields in [head, *lines]))
+    kinds = [fields[3] for fields in lines]
+    print(", ".join(f"{kinds.count(kind)} {kind}" for kind in ("operator", "function", "absent")))
 
 
 main()

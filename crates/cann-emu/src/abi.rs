@@ -1,4 +1,4 @@
-//! Argument classes of the interface and the macros that the generated entry points are written in.
+//! Argument classes of the interface, the macros that entry points are written in, and the entry points.
 
 /// One argument of a first phase as it arrived: its bits in the class that the table gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,74 +78,53 @@ impl From<usize> for Arg {
     }
 }
 
-/// The Rust types that carry the classes, and the kinds they stand for.
-pub mod class {
-    use super::Kind;
-    macro_rules! pointers {
-        ($($name:ident),*) => {$(
-            #[allow(missing_docs)]
-            pub struct $name;
-            impl super::Class for $name { type Raw = usize; const KIND: Kind = Kind::$name; }
-        )*};
-    }
-    pointers!(T, To, TL, TLo, S, SL, IA, FA, BA, Str, P);
-    macro_rules! numbers {
-        ($($name:ident = $raw:ty),*) => {$(
-            #[allow(missing_docs)]
-            pub struct $name;
-            impl super::Class for $name { type Raw = $raw; const KIND: Kind = Kind::Number; }
-        )*};
-    }
-    numbers!(I8 = i8, U8 = u8, I32 = i32, U32 = u32, I64 = i64, U64 = u64, F32 = f32, F64 = f64, Bool = bool);
-}
-
-/// How a class of the table is passed.
-pub trait Class {
-    /// The type in the C call.
-    type Raw: Into<Arg>;
-    /// What it is.
-    const KIND: Kind;
-}
-
-/// Both phases of one operator.
+/// Both phases of one operator: the second has its name, the first `GetWorkspaceSize` behind it.
 macro_rules! op {
-    ($name:ident, $p1:ident, $p2:ident, [$($a:ident $text:literal $kind:ident),*]) => {
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $p1($($a: <crate::abi::class::$kind as crate::abi::Class>::Raw,)* ws: *mut u64, ex: *mut usize) -> i32 {
+    ($op:ident($($a:ident: $t:ty = $name:literal $kind:ident),*)) => {
+        const _: () = {
             static DECL: crate::abi::OpDecl = crate::abi::OpDecl {
-                name: stringify!($name),
-                params: &[$(crate::abi::Param { name: $text, kind: <crate::abi::class::$kind as crate::abi::Class>::KIND }),*],
+                name: stringify!($op),
+                params: &[$(crate::abi::Param { name: $name, kind: crate::abi::Kind::$kind }),*],
             };
-            crate::nn::phase1(&DECL, &[$($a.into()),*], ws, ex)
-        }
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $p2(ws: usize, size: u64, ex: usize, stream: usize) -> i32 {
-            crate::nn::phase2(stringify!($name), ws, size, ex, stream)
-        }
+            #[unsafe(export_name = concat!("emu_", stringify!($op), "GetWorkspaceSize"))]
+            extern "C" fn first($($a: $t,)* workspace_size: *mut u64, executor: *mut usize) -> i32 {
+                crate::nn::phase1(&DECL, &[$($a.into()),*], workspace_size, executor)
+            }
+            #[unsafe(export_name = concat!("emu_", stringify!($op)))]
+            extern "C" fn second(workspace: usize, size: u64, executor: usize, stream: usize) -> i32 {
+                crate::nn::phase2(DECL.name, workspace, size, executor, stream)
+            }
+        };
     };
 }
 
 /// A function that `crate::api` implements.
 macro_rules! entry {
-    ($name:ident, $export:ident, ($($a:ident: $t:ty),*) $(-> $r:ty)?, ($($v:ident),*)) => {
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $export($($a: $t),*) $(-> $r)? {
-            crate::report::trace(stringify!($name), &[$(crate::abi::Arg::from($v)),*]);
-            crate::api::$name($($v),*)
-        }
+    ($name:ident($($a:ident: $t:ty),*) $(-> $r:ty)?) => {
+        const _: () = {
+            #[unsafe(export_name = concat!("emu_", stringify!($name)))]
+            extern "C" fn entry($($a: $t),*) $(-> $r)? {
+                crate::report::trace(stringify!($name), &[$(crate::abi::Arg::from($a)),*]);
+                crate::api::$name($($a),*)
+            }
+        };
     };
 }
 
-/// Functions of this type that the emulator exports and does not have: their own answer for "not supported".
+/// A function that the emulator exports and does not have, with its answer.
 macro_rules! absent {
-    ($t:ty, $answer:expr; $($name:ident)*) => {$(
+    ($name:ident() -> $t:ty $(= $answer:expr)?) => {
         const _: () = {
-            const NAME: &str = stringify!($name);
             #[unsafe(export_name = concat!("emu_", stringify!($name)))]
             extern "C" fn absent() -> $t {
-                crate::report::absent(NAME);
-                $answer
+                crate::report::absent(stringify!($name));
+                $($answer)?
             }
         };
-    )*};
+    };
+}
+
+/// An entry point for each row of the table, written by the build script.
+mod entries {
+    include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 }

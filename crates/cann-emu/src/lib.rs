@@ -14,8 +14,8 @@
 //! - [`hccl`]: collectives across threads and processes
 //! - [`report`]: rules with ids and severities
 //!
-//! Entry points are generated from the table of the interface (`xtask/cann/generate.py`), never from `hccl-sys`: a mistake in
-//! one would otherwise cancel out in the other.
+//! Entry points are made from a table of the [`interface`], never from `hccl-sys`: a mistake in one would otherwise cancel out
+//! in the other.
 //!
 //! A C library has one state per process, so this crate, unlike all others, keeps its state in statics.
 #![allow(unsafe_code)] // a C interface: raw pointers in, raw pointers out
@@ -23,12 +23,11 @@
 #![allow(clippy::semicolon_if_nothing_returned)] // macros that stand for whole match arms
 #![allow(non_snake_case, unreachable_pub)] // names of the interface; exports are public for the linker only
 
-#[macro_use]
 pub mod abi;
 pub mod api;
-mod generated;
 pub mod handles;
 pub mod hccl;
+pub mod interface;
 pub mod knobs;
 pub mod memory;
 pub mod missing;

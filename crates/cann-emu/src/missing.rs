@@ -55,7 +55,7 @@ fn undefine(at: usize) {
     const PAGE: usize = 4096;
     let first = at / PAGE * PAGE;
     let len = (at + size_of::<libc::Elf64_Sym>()).next_multiple_of(PAGE) - first;
-    // SAFETY: the pages hold the symbol table of a library that is being loaded: nobody reads this symbol yet.
+    // SAFETY: the pages hold the symbol table of a library that is being loaded: nothing reads this symbol yet.
     unsafe {
         let pages = first as *mut c_void;
         if libc::mprotect(pages, len, libc::PROT_READ | libc::PROT_WRITE) != 0 {

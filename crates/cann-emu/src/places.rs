@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(first, 10);
         assert!(places.give(first));
         assert!(!places.give(first), "twice");
-        assert!(!places.give(0), "what is before the first place is not to be had");
+        assert!(!places.give(0), "there is nothing to give back before the first place");
         assert_eq!(places.take(30, 1), Some(40), "not those that were just given back");
         assert_eq!(places.take(30, 1), Some(70));
         assert_eq!(places.take(20, 8), Some(16), "behind the first again, aligned");

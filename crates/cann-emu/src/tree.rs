@@ -25,30 +25,19 @@ impl Personality {
     }
 }
 
-/// Every symbol of the interface with its libraries in 8.1 and 9.1; `-` where a release has none.
-static SYMBOLS: &str = include_str!("../symbols.tsv");
-
 /// Libraries that clients link although they need nothing from them here.
 const EMPTY: [&str; 3] = ["libge_runner.so", "libgraph.so", "libacl_tdt_channel.so"];
 
 /// Which library exports which symbols.
-pub fn exports(personality: Personality) -> BTreeMap<&'static str, Vec<&'static str>> {
-    let mut out: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
-    for name in EMPTY {
-        out.entry(name).or_default();
-    }
-    for line in SYMBOLS.lines().skip(1) {
-        let mut fields = line.split('\t');
-        let (Some(symbol), Some(old), Some(new)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
-        let libraries = if personality == Personality::V81 { old } else { new };
-        for library in libraries.split('|').filter(|l| *l != "-") {
-            out.entry(library).or_default().push(symbol);
+pub fn exports(personality: Personality) -> BTreeMap<&'static str, Vec<String>> {
+    let mut out: BTreeMap<&'static str, Vec<String>> = EMPTY.map(|name| (name, Vec::new())).into();
+    for row in crate::interface::rows() {
+        for library in row.libraries[personality as usize].split('|').filter(|l| *l != "-") {
+            out.entry(library).or_default().extend(row.symbols());
         }
     }
     for (symbol, library) in crate::api::adapter::SYMBOLS {
-        out.entry(library).or_default().push(symbol);
+        out.entry(library).or_default().push(symbol.to_owned());
     }
     if personality == Personality::V91 {
         // Kept for older clients; it has nothing of its own and needs the others.
@@ -157,9 +146,10 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
         if layout.without_libraries.contains(&library) {
             continue;
         }
-        let symbols = tables[library].iter().filter(|s| !layout.without_symbols.contains(s));
+        let symbols =
+            tables[library].iter().map(String::as_str).filter(|s| !layout.without_symbols.contains(s));
         let source = scratch.join(format!("{library}.s"));
-        std::fs::write(&source, assembly(symbols.copied()))?;
+        std::fs::write(&source, assembly(symbols))?;
         let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
         command.args(["-shared", "-nostdlib", "-x", "assembler"]).arg(&source).args(["-x", "none", "-o"]);
         command.arg(lib.join(library)).arg(format!("-Wl,-soname,{library}"));

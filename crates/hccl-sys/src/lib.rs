@@ -12,19 +12,12 @@
 
 #[macro_use]
 mod macros;
-mod consts_a;
-mod consts_b;
+pub mod consts;
 mod loader;
 pub mod tables;
 pub mod types;
 
 pub use loader::{Cann, LibraryReport, LoadError, Report, Search};
-
-/// Constants of the interface by name.
-pub mod consts {
-    pub use crate::consts_a::*;
-    pub use crate::consts_b::*;
-}
 
 /// The second phase of every operator: workspace, its bytes, the executor, the stream.
 pub type SecondPhase = unsafe extern "C" fn(
@@ -41,7 +34,7 @@ pub struct Declaration {
     pub name: &'static str,
     /// The table that holds it.
     pub table: &'static str,
-    /// Classes of the arguments, parted by blanks; `v` for none.
+    /// Classes of the arguments, separated by blanks; `v` for none.
     pub arguments: String,
     /// Class of the result.
     pub result: &'static str,
@@ -50,25 +43,11 @@ pub struct Declaration {
 /// Every declaration of this crate.
 pub fn dump() -> Vec<Declaration> {
     let mut out = Vec::new();
-    tables::acl::Acl::dump(&mut out);
-    tables::acl_rt::AclRuntime::dump(&mut out);
-    tables::acl_model::AclModel::dump(&mut out);
-    tables::compiler::AclCompiler::dump(&mut out);
-    tables::tdt::AclTdt::dump(&mut out);
-    tables::dump::AclDump::dump(&mut out);
-    tables::meta::NnMeta::dump(&mut out);
-    tables::ops_math::OpsMath::dump(&mut out);
-    tables::ops_nn::OpsNn::dump(&mut out);
-    tables::ops_transformer::OpsTransformer::dump(&mut out);
-    tables::ops_cv::OpsCv::dump(&mut out);
-    tables::hccl::Hccl::dump(&mut out);
-    tables::prof::AclProf::dump(&mut out);
+    Cann::dump(&mut out);
     out
 }
 
 /// Every constant with its value.
 pub fn dump_constants() -> Vec<(&'static str, i128)> {
-    let mut out = consts_a::all();
-    out.extend(consts_b::all());
-    out
+    consts::all()
 }

@@ -2,8 +2,8 @@
 
 use crate::tables::{
     acl::Acl, acl_model::AclModel, acl_rt::AclRuntime, compiler::AclCompiler, dump::AclDump, hccl::Hccl,
-    meta::NnMeta, ops_cv::OpsCv, ops_math::OpsMath, ops_nn::OpsNn, ops_transformer::OpsTransformer,
-    prof::AclProf, tdt::AclTdt,
+    meta::NnMeta, ops_attention::OpsAttention, ops_cv::OpsCv, ops_experts::OpsExperts, ops_math::OpsMath,
+    ops_nn::OpsNn, ops_products::OpsProducts, prof::AclProf, tdt::AclTdt,
 };
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
@@ -84,37 +84,109 @@ impl std::fmt::Display for LoadError {
 }
 impl std::error::Error for LoadError {}
 
-/// All tables.
-#[derive(Debug)]
-pub struct Cann {
-    /// Process, versions, descriptions.
-    pub acl: Acl,
-    /// Devices, streams, events, memory.
-    pub rt: AclRuntime,
-    /// Models and operators by type name.
-    pub model: AclModel,
-    /// Options of the compiler of operators.
-    pub compiler: AclCompiler,
-    /// Data channels.
-    pub tdt: AclTdt,
-    /// Dumps.
-    pub dump: AclDump,
-    /// Objects of the operator library.
-    pub meta: NnMeta,
-    /// Operators: arithmetic, reductions, shapes.
-    pub math: OpsMath,
-    /// Operators: products, norms, activations, losses.
-    pub nn: OpsNn,
-    /// Operators: attention, experts.
-    pub transformer: OpsTransformer,
-    /// Operators: images.
-    pub cv: OpsCv,
-    /// Collectives.
-    pub hccl: Hccl,
-    /// Profiling.
-    pub prof: AclProf,
-    /// What was found.
-    pub report: Report,
+/// The tables of an opened toolkit: of functions, and of operators.
+macro_rules! cann {
+    (functions { $($(#[$doc:meta])* $function:ident: $functions:ty,)* }
+     operators { $($(#[$of:meta])* $operator:ident: $operators:ty,)* }) => {
+        /// All tables.
+        #[derive(Debug)]
+        pub struct Cann {
+            $($(#[$doc])* pub $function: $functions,)*
+            $($(#[$of])* pub $operator: $operators,)*
+            /// What was found.
+            pub report: Report,
+        }
+
+        impl Cann {
+            /// Looks everything up in opened libraries.
+            fn fill(mut found: Libraries, mut report: Report) -> Cann {
+                let mut cann = Cann {
+                    $($function: <$functions>::fill(&mut |name| found.function(name)),)*
+                    $($operator: <$operators>::fill(&mut |first, second| found.operator(first, second)),)*
+                    report: Report::default(),
+                };
+                // Functions that end in `Impl` are the libraries' own: they are not reported as missing.
+                found.missing.retain(|n| !n.ends_with("Impl"));
+                (report.missing, report.found) = (found.missing, found.count);
+                cann.report = report;
+                cann
+            }
+
+            /// Every declaration.
+            pub(crate) fn dump(out: &mut Vec<crate::Declaration>) {
+                $(<$functions>::dump(out);)*
+                $(<$operators>::dump(out);)*
+            }
+        }
+    };
+}
+cann! {
+    functions {
+        /// Process, versions, descriptions.
+        acl: Acl,
+        /// Devices, streams, events, memory.
+        rt: AclRuntime,
+        /// Models and operators by type name.
+        model: AclModel,
+        /// Options of the compiler of operators.
+        compiler: AclCompiler,
+        /// Data channels.
+        tdt: AclTdt,
+        /// Dumps.
+        dump: AclDump,
+        /// Objects of the operator library.
+        meta: NnMeta,
+        /// Collectives.
+        hccl: Hccl,
+        /// Profiling.
+        prof: AclProf,
+    }
+    operators {
+        /// Arithmetic, reductions, shapes.
+        math: OpsMath,
+        /// Norms, activations, losses, optimizers, recurrent cells, indices.
+        nn: OpsNn,
+        /// Matrix products, convolutions, quantisation.
+        products: OpsProducts,
+        /// Attention, positions, caches, recurrences.
+        attention: OpsAttention,
+        /// Experts, their exchanges, products fused with communication.
+        experts: OpsExperts,
+        /// Images.
+        cv: OpsCv,
+    }
+}
+
+/// Opened libraries in the order in which symbols are looked up, and what was found in them.
+struct Libraries {
+    runtime: Vec<Handle>,
+    operators: Vec<Handle>,
+    missing: Vec<String>,
+    count: usize,
+}
+
+impl Libraries {
+    /// Counts what was found, or notes that no library has `name`.
+    fn note<T: Default>(&mut self, name: &CStr, found: Option<T>) -> T {
+        match found {
+            Some(_) => self.count += 1,
+            None => self.missing.push(name.to_string_lossy().into_owned()),
+        }
+        found.unwrap_or_default()
+    }
+
+    fn function(&mut self, name: &CStr) -> usize {
+        let mut all = self.runtime.iter().chain(&self.operators);
+        let found = all.find_map(|l| Some(l.symbol(name)).filter(|address| *address != 0));
+        self.note(name, found)
+    }
+
+    /// Both phases of one operator come from one library.
+    fn operator(&mut self, first: &CStr, second: &CStr) -> (usize, usize) {
+        let mut pairs = self.operators.iter().map(|l| (l.symbol(first), l.symbol(second)));
+        let found = pairs.find(|(first, second)| *first != 0 && *second != 0);
+        self.note(second, found)
+    }
 }
 
 struct Handle(*mut c_void);
@@ -224,65 +296,19 @@ impl Cann {
         }
         let mut operators = Vec::new();
         for path in custom(search) {
-            match open(&path) {
-                Ok(h) => {
-                    operators.push(h);
-                    let name = path.display().to_string();
-                    report.libraries.push(LibraryReport { name, opened: Some(path), tried: Vec::new() });
+            let name = path.display().to_string();
+            let (opened, tried) = match open(&path) {
+                Ok(library) => {
+                    operators.push(library);
+                    (Some(path), Vec::new())
                 }
-                Err(why) => {
-                    let name = path.display().to_string();
-                    report.libraries.push(LibraryReport { name, opened: None, tried: vec![(path, why)] });
-                }
-            }
+                Err(why) => (None, vec![(path, why)]),
+            };
+            report.libraries.push(LibraryReport { name, opened, tried });
         }
         for name in OPERATORS {
             operators.extend(find(name, search, &mut report));
         }
-        let (mut missing, mut count) = (Vec::new(), 0);
-        let mut one = |name: &CStr| {
-            let address =
-                runtime.iter().chain(&operators).map(|l| l.symbol(name)).find(|a| *a != 0).unwrap_or(0);
-            if address == 0 {
-                missing.push(name.to_string_lossy().into_owned());
-            } else {
-                count += 1;
-            }
-            address
-        };
-        let acl = Acl::fill(&mut one);
-        let rt = AclRuntime::fill(&mut one);
-        let model = AclModel::fill(&mut one);
-        let compiler = AclCompiler::fill(&mut one);
-        let tdt = AclTdt::fill(&mut one);
-        let dump = AclDump::fill(&mut one);
-        let meta = NnMeta::fill(&mut one);
-        let hccl = Hccl::fill(&mut one);
-        let prof = AclProf::fill(&mut one);
-        let mut both = |first: &CStr, second: &CStr| {
-            let found = operators
-                .iter()
-                .map(|l| (l.symbol(first), l.symbol(second)))
-                .find(|(a, b)| *a != 0 && *b != 0);
-            match found {
-                Some(pair) => {
-                    count += 1;
-                    pair
-                }
-                None => {
-                    missing.push(second.to_string_lossy().into_owned());
-                    (0, 0)
-                }
-            }
-        };
-        let math = OpsMath::fill(&mut both);
-        let nn = OpsNn::fill(&mut both);
-        let transformer = OpsTransformer::fill(&mut both);
-        let cv = OpsCv::fill(&mut both);
-        // Functions that end in `Impl` are the libraries' own; nobody misses them.
-        missing.retain(|n| !n.ends_with("Impl"));
-        report.missing = missing;
-        report.found = count;
-        Ok(Cann { acl, rt, model, compiler, tdt, dump, meta, math, nn, transformer, cv, hccl, prof, report })
+        Ok(Cann::fill(Libraries { runtime, operators, missing: Vec::new(), count: 0 }, report))
     }
 }

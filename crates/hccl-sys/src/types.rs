@@ -22,8 +22,9 @@ macro_rules! classes {
 classes! {
     i8 => "i8"; u8 => "u8"; i16 => "i16"; u16 => "u16"; i32 => "i32"; u32 => "u32"; i64 => "i64"; u64 => "u64";
     usize => "u64"; f32 => "f32"; f64 => "f64"; bool => "bool"; () => "v";
-    aclrtIpcEventHandle => "s:aclrtIpcEventHandle"; dim3 => "s:dim3"; aclmdlRICondTaskParams => "s:tagAclmdlRICondTaskParams"; HcclConfigValue => "s:HcclConfigValue"; aclrtMemLocation => "s:aclrtMemManagedLocation";
-    va_list => "s:va_list";
+    aclrtIpcEventHandle => "s:aclrtIpcEventHandle"; dim3 => "s:dim3"; va_list => "s:va_list";
+    aclmdlRICondTaskParams => "s:tagAclmdlRICondTaskParams"; HcclConfigValue => "s:HcclConfigValue";
+    aclrtMemLocation => "s:aclrtMemManagedLocation";
 }
 impl<T: ?Sized> AbiClass for *const T {
     const CLASS: &'static str = "p";
@@ -76,6 +77,35 @@ opaque! {
     /// Options of a graph dump.
     aclGraphDumpOption;
 }
+
+/// A tensor that the prototype declares constant.
+pub(crate) type Tensor = *const aclTensor;
+/// A tensor that it does not.
+pub(crate) type TensorMut = *mut aclTensor;
+/// A list of tensors.
+pub(crate) type Tensors = *const aclTensorList;
+/// A list of tensors that is not constant.
+pub(crate) type TensorsMut = *mut aclTensorList;
+/// One value.
+pub(crate) type Scalar = *const aclScalar;
+/// One value that is not constant.
+pub(crate) type ScalarMut = *mut aclScalar;
+/// A list of values.
+pub(crate) type Scalars = *const aclScalarList;
+/// An array of i64.
+pub(crate) type Ints = *const aclIntArray;
+/// An array of i64 that is not constant.
+pub(crate) type IntsMut = *mut aclIntArray;
+/// An array of f32.
+pub(crate) type Floats = *const aclFloatArray;
+/// An array of f32 that is not constant.
+pub(crate) type FloatsMut = *mut aclFloatArray;
+/// An array of bool.
+pub(crate) type Bools = *const aclBoolArray;
+/// A C string.
+pub(crate) type Text = *const c_char;
+/// A C string that is not constant.
+pub(crate) type TextMut = *mut c_char;
 
 macro_rules! handles {
     ($($name:ident;)*) => {$(

@@ -134,7 +134,7 @@ options! {
 }
 
 operators! {
-    transformer {
+    attention {
     /// Rotates pairs of features.
     aclnnRotaryPositionEmbedding(x, cos, sin, mode, out) = struct RotaryPositionEmbedding {
         x: View<'a>,

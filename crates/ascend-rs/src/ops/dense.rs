@@ -95,7 +95,7 @@ operators! {
     aclnnIsFinite = fn is_finite(x: View<'a>, out: View<'a>);
     }
 
-    nn {
+    products {
     /// `out = a · b` of matrices; `cube_math` as on the operator's page, 0 keeps the precision of the operands.
     aclnnMm = fn mm(a: View<'a>, b: View<'a>, out: View<'a>, cube_math: i8);
 
@@ -104,7 +104,9 @@ operators! {
 
     /// `out[i] = a[i] · b[i]`.
     aclnnBatchMatMul = fn batch_matmul(a: View<'a>, b: View<'a>, out: View<'a>, cube_math: i8);
+    }
 
+    nn {
     /// Norm of order `order` over `dims`.
     aclnnLinalgVectorNorm =
         fn vector_norm(x: View<'a>, order: Number, dims: &[i64], keep_dims: bool, dtype: DType, out: View<'a>);

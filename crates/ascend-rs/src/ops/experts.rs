@@ -60,7 +60,7 @@ pub struct GroupedSplit {
 }
 
 operators! {
-    transformer {
+    experts {
     /// Products of groups of rows with a matrix each; groups are cumulative rows on the host.
     aclnnGroupedMatmul(
         of.x, of.weight, of.options.bias, of.options.scale, of.options.offset, of.options.antiquant_scale,

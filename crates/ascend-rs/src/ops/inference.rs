@@ -184,7 +184,7 @@ options! {
 }
 
 operators! {
-    transformer {
+    attention {
     /// Attention for inference, of prompts and single steps.
     aclnnFusedInferAttentionScore(
         of.query, of.key, of.value, of.options.pse_shift, of.options.atten_mask, of.options.actual_seq_lengths,
@@ -351,7 +351,7 @@ operators! {
     };
     }
 
-    nn {
+    products {
     /// Product of int8 matrices times a scale a column.
     aclnnQuantMatmulV3(x1, x2, scale, offset, bias, transpose_x1, transpose_x2, out) = struct QuantMatmulV3 {
         x1: View<'a>,

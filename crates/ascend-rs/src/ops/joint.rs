@@ -34,7 +34,7 @@ options! {
 }
 
 operators! {
-    transformer {
+    experts {
     /// `output = Σ over the ranks of (x1 · x2 + bias)`, for weights cut by rows.
     aclnnMatmulAllReduce(
         x1, x2, options.bias, group, options.reduce_op, options.comm_turn, options.stream_mode, output,

@@ -2,21 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// The operators' operands by the published interface, as the emulator has them: from a table that this crate does not read.
-const PUBLISHED: [&str; 3] = [
-    include_str!("../../../cann-emu/src/generated/opapi_math.rs"),
-    include_str!("../../../cann-emu/src/generated/opapi_nn.rs"),
-    include_str!("../../../cann-emu/src/generated/opapi_transformer.rs"),
-];
-
-/// Names of operands by operator.
+/// Names of operands by operator, by the published interface as the emulator has it: from a table that this crate does not read.
 fn published() -> BTreeMap<&'static str, Vec<&'static str>> {
-    let one = |line: &'static str| {
-        let rest = line.strip_prefix("op!(")?;
-        let names = rest.split('"').skip(1).step_by(2).collect();
-        Some((rest.split(',').next()?, names))
+    let names = |arguments: &'static str| {
+        arguments.split_whitespace().filter_map(|a| Some(a.split_once(':')?.0)).collect()
     };
-    PUBLISHED.iter().flat_map(|text| text.lines()).filter_map(one).collect()
+    cann_emu::interface::rows().map(|row| (row.symbol, names(row.arguments))).collect()
 }
 
 /// A name as both write it, without the interface's marks of optional, changed and written operands.

@@ -20,7 +20,7 @@ fn create(event: usize, flag: u32, ex: bool, call: &str) -> i32 {
                 .filter(|(h, _)| handles::peek::<Event>(*h).is_some_and(|e| !e.ex))
                 .count();
             if knobs().events <= count {
-                return Err(fail(207_007, &format!("{call}: {count} events exist, no more are to be had")));
+                return Err(fail(207_007, &format!("{call}: {count} events exist, which is the limit")));
             }
         }
         let handle = handles::make(Event { flag, ex, context, last: Mutex::new(None) }, call);

@@ -4,8 +4,8 @@ use super::context::need;
 use super::rank_table;
 use super::{answer, give, give_text, take};
 use crate::handles;
-use crate::hccl::entrance::{Entrance, Joined};
-use crate::hccl::line::Place;
+use crate::hccl::acceptor::{Acceptor, Joined};
+use crate::hccl::connection::Address;
 use crate::hccl::{Comm, Name, join, listen, open};
 use crate::knobs::{Release, knobs, noise};
 use crate::memory;
@@ -35,22 +35,22 @@ fn make_root_info(call: &str) -> Result<([u8; ROOT_INFO], Root, Ranks), i32> {
         blob[i] = (id >> (i % 57)) as u8 ^ i as u8;
     }
     let name = name_of(id);
-    let (entrance, ranks, place) = open(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+    let (acceptor, ranks, place) = open(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
     blob[ADDRESS].fill(0);
-    if let Place::At(address) = &place {
+    if let Address::Tcp(address) = &place {
         let text = address.to_string();
         blob[ADDRESS.start..ADDRESS.start + text.len()].copy_from_slice(text.as_bytes());
     }
     let sum = checksum(&blob);
     blob[ROOT_INFO - 8..].copy_from_slice(&sum.to_le_bytes());
-    Ok((blob, (name, place), (entrance, ranks)))
+    Ok((blob, (name, place), (acceptor, ranks)))
 }
 
 /// Where the ranks of a group come in, and those that have.
-type Ranks = (Entrance, Receiver<Joined>);
+type Ranks = (Acceptor, Receiver<Joined>);
 
 /// A group's name and where it meets.
-type Root = (String, Place);
+type Root = (String, Address);
 
 /// Where an address stands in the blob.
 const ADDRESS: std::ops::Range<usize> = 16..80;
@@ -83,8 +83,8 @@ fn read_root_info(at: usize, call: &str) -> Result<Root, i32> {
     let name = name_of(u64::from_le_bytes(id));
     let text = String::from_utf8_lossy(&blob[ADDRESS]);
     let place = match text.trim_end_matches('\0') {
-        "" => Place::Here(name.clone()),
-        text => Place::At(text.parse().map_err(|e| fail(1, &format!("{call}: {text}: {e}")))?),
+        "" => Address::Local(name.clone()),
+        text => Address::Tcp(text.parse().map_err(|e| fail(1, &format!("{call}: {text}: {e}")))?),
     };
     Ok((name, place))
 }
@@ -230,20 +230,20 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
     })
 }
 
-/// Gives back what was taken of devices for a group that did not come about; there is room for it.
+/// Gives back what was taken of devices for a group that could not be formed; there is room for it.
 fn give_back(devices: &[i32], bytes: i64, call: &str) {
     for device in devices {
         let _ = memory::charge(*device as u32, -bytes, call);
     }
 }
 
-/// The group of a name that all its ranks can tell; the first of them opens the door.
+/// The group of a name that all its ranks can tell; the first of them opens the listener.
 fn meet(name: String, rank: u32, call: &str) -> Result<Root, i32> {
-    let place = Place::of_name(&name);
+    let place = Address::of_name(&name);
     if rank == 0 {
-        // The door of a group that has just come together by this name is being taken away.
+        // The listener of a group that has just come together by this name is being taken away.
         let mut tries = 0;
-        let door = loop {
+        let listener = loop {
             match place.open() {
                 Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && tries < 100 => {
                     tries += 1;
@@ -252,7 +252,8 @@ fn meet(name: String, rank: u32, call: &str) -> Result<Root, i32> {
                 opened => break opened,
             }
         };
-        let opened = door.and_then(|door| listen(Entrance::behind(door, &name)?, &name, Name::Again));
+        let opened =
+            listener.and_then(|listener| listen(Acceptor::of_listener(listener, &name)?, &name, Name::Again));
         opened.map_err(|e| fail(11, &format!("{call}: {e}")))?;
     }
     Ok((name, place))

@@ -1,7 +1,7 @@
 //! The hub of a group: matches the requests of its ranks and computes the results.
 
-use super::entrance::Joined;
-use super::line::Line;
+use super::acceptor::Joined;
+use super::connection::Connection;
 use super::wire::{Kind, Reply, Request};
 use crate::knobs::{Release, knobs, noise};
 use crate::nn::tensor::Dtype;
@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A message on its way.
-struct Letter {
+/// A message that has been sent and not yet received.
+struct Message {
     id: u64,
     dtype: u64,
     data: Vec<u8>,
@@ -44,14 +44,14 @@ struct State {
     /// How many collectives each rank has called.
     called: HashMap<u32, u64>,
     /// Messages under way by (source, destination).
-    mail: HashMap<(u32, u32), VecDeque<Letter>>,
+    mail: HashMap<(u32, u32), VecDeque<Message>>,
     sent: u64,
     taken: HashSet<u64>,
     /// Messages that their receiver did not expect so.
     refused: HashMap<u64, String>,
     waits: HashMap<u32, Wait>,
     /// Ranks in an exchange that can never end, and why.
-    hopeless: HashMap<u32, String>,
+    deadlocked: HashMap<u32, String>,
     gone: Vec<u32>,
 }
 
@@ -146,7 +146,7 @@ fn disagreement(ranks: &[Joined], size: u64) -> Option<String> {
     None
 }
 
-fn rank(hub: &Hub, mut stream: Line, me: u32, size: u32, salt: u64) {
+fn rank(hub: &Hub, mut stream: Connection, me: u32, size: u32, salt: u64) {
     while let Ok(request) = Request::read(&mut stream) {
         let described = request.describe();
         let answer = || match (request.is_sound(size), request.kind) {
@@ -227,7 +227,7 @@ fn collective(hub: &Hub, me: u32, size: u32, request: Request, salt: u64) -> Rep
         });
         if let Some((r, of)) = elsewhere {
             let text = at_odds(number, (me, &described), (r, &of));
-            state.hopeless.insert(r, text.clone());
+            state.deadlocked.insert(r, text.clone());
             state.rounds.entry(number).or_default().failed = Some(text);
             hub.changed.notify_all();
             continue;
@@ -254,7 +254,7 @@ fn exchange(hub: &Hub, me: u32, request: &Request) -> Reply {
             let id = state.sent;
             let data = request.payload[at..at + bytes].to_vec();
             at += bytes;
-            let letter = Letter { id, dtype: piece[3], data, of: of.clone() };
+            let letter = Message { id, dtype: piece[3], data, of: of.clone() };
             state.mail.entry((me, peer)).or_default().push_back(letter);
             mine.push((peer, id));
         } else {
@@ -265,7 +265,7 @@ fn exchange(hub: &Hub, me: u32, request: &Request) -> Reply {
     let end = deadline();
     let mut got: Vec<Option<Vec<u8>>> = vec![None; wanted.len()];
     let reply = loop {
-        if let Some(text) = state.hopeless.remove(&me) {
+        if let Some(text) = state.deadlocked.remove(&me) {
             break Reply::error(1, &text);
         }
         let mut odd = None;

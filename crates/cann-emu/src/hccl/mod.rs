@@ -1,15 +1,15 @@
 //! Collectives: a communicator is a connection to the hub of its group, a thread in the process that made the root info.
 
-pub mod entrance;
+pub mod acceptor;
+pub mod connection;
 pub mod hub;
-pub mod line;
 pub mod wire;
 
 use crate::handles::Handled;
 use crate::knobs::knobs;
 use crate::report::{self, fail, violation};
-use entrance::{Entrance, Joined};
-use line::{Line, Place};
+use acceptor::{Acceptor, Joined};
+use connection::{Address, Connection};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ pub struct Comm {
     pub fixed: bool,
     /// Whether its end was asked for before.
     pub asked: AtomicBool,
-    stream: Mutex<Line>,
+    stream: Mutex<Connection>,
     /// The last asynchronous error.
     pub error: AtomicI32,
     /// What it has been used for: [`PLAIN`], [`FUSED`] or [`ROUTES`].
@@ -63,25 +63,25 @@ pub enum Name {
     Again,
 }
 
-/// A group of this name that others can find: the entrance, and where it is.
+/// A group of this name that others can find: the acceptor, and where it is.
 ///
 /// # Errors
-/// If its door cannot be opened.
-pub fn open(name: &str) -> std::io::Result<(Entrance, Receiver<Joined>, Place)> {
+/// If its listener cannot be opened.
+pub fn open(name: &str) -> std::io::Result<(Acceptor, Receiver<Joined>, Address)> {
     if !knobs().server.is_empty() {
-        return Entrance::shared(name);
+        return Acceptor::shared(name);
     }
-    let place = Place::Here(name.to_owned());
-    let (entrance, ranks) = Entrance::behind(place.open()?, name)?;
-    Ok((entrance, ranks, place))
+    let place = Address::Local(name.to_owned());
+    let (acceptor, ranks) = Acceptor::of_listener(place.open()?, name)?;
+    Ok((acceptor, ranks, place))
 }
 
-/// The hub of a group behind its entrance; it runs until its last rank has gone.
+/// Runs the hub of a group until its last rank has gone.
 ///
 /// # Errors
 /// If there is no thread for it.
 pub fn listen(
-    (entrance, ranks): (Entrance, Receiver<Joined>),
+    (acceptor, ranks): (Acceptor, Receiver<Joined>),
     name: &str,
     valid: Name,
 ) -> std::io::Result<()> {
@@ -89,11 +89,11 @@ pub fn listen(
     std::thread::Builder::new().name("emu-hccl-hub".to_owned()).spawn(move || {
         // Ranks that wait give up before the hub does.
         let limit = Duration::from_secs_f64(connect_timeout() + 1.0);
-        let (ranks, why) = hub::gather(&|end| entrance::next(&ranks, end), limit);
+        let (ranks, why) = hub::gather(&|end| acceptor::next(&ranks, end), limit);
         match valid {
-            Name::Again => entrance.close(),
+            Name::Again => acceptor.close(),
             Name::Once => {
-                entrance.refuse(&why.unwrap_or_else(|| {
+                acceptor.refuse(&why.unwrap_or_else(|| {
                     "the group has had its ranks: its root info was used before".to_owned()
                 }))
             }
@@ -113,7 +113,7 @@ fn connect_timeout() -> f64 {
 /// # Errors
 /// `HCCL_E_TIMEOUT` when there is no hub or not all ranks come, `HCCL_E_PARA` when ranks disagree.
 pub fn join(
-    (met, place): (&str, &Place),
+    (met, place): (&str, &Address),
     size: u32,
     rank: u32,
     device: u32,

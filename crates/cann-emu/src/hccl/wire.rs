@@ -105,7 +105,7 @@ impl Request {
             payload: Vec::new(),
         }
     }
-    /// A rank introduces itself.
+    /// The first message of a rank: its number and its group.
     pub fn hello(group: &str, size: u32, rank: u32, device: u32) -> Request {
         Request {
             call: group.to_owned(),

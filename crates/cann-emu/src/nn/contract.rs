@@ -1,6 +1,6 @@
 //! Contracts: what an operator's page asks of its arguments, as data.
 //!
-//! A contract is a line of clauses parted by spaces:
+//! A contract is a line of clauses separated by spaces:
 //!
 //! - `self:FDI`: the element types of a tensor or list. `F` f16, bf16, f32; `D` f64; `I` integers; `B` bool; `C` complex;
 //!   `L` int32 and int64, `i` int32, `l` int64, `u` uint64, `8` int8; `H` f16 and bf16, `b` bf16; `S` f32; `U` uint8 and bool.
@@ -12,7 +12,7 @@
 //! - `rank(a,2..6)`: number of dimensions. `contig(a)`: elements follow one another.
 //! - `lists(a,b)`: lists of equal length with equal shapes.
 //! - `product(a,b>c)`: matrices or stacks of them that can be multiplied, and the shape of their product.
-//! - `covered(mode,mask)`: modes 2 to 4 need the mask of 2048 by 2048; of names parted by `|` the one that the operator has.
+//! - `covered(mode,mask)`: modes 2 to 4 need the mask of 2048 by 2048; of names separated by `|` the one that the operator has.
 //! - `whole(mode,mask)`: as `covered`, but without a mask the mode is passed over, as training's attention does.
 //! - `joined(a,dim>c)`: the tensors of a list differ in no dimension but the one that `dim` names, where they add up to `c`;
 //!   empty tensors of one dimension are passed over.
@@ -22,9 +22,9 @@
 //! - `x[.s,m,k*R]`, `x^flag[k,n]`: a shape by letters, see `letters`. A list's tensors have it each.
 //! - `in(m/R,1..8)`, `in(mode,0|2)`: what letters or number parameters come to. `multiple(m,R)`: divisible.
 //! - `on(A2,R,2|4|8)`: as `in`, on a chip of that kind only. `chips(A2|A3)`: the kinds of chips that have the operator.
-//! - `says(reduceOp,sum)`: a text is one of those parted by `|`; null is the empty one. `none(a,b)`: these must be null.
+//! - `says(reduceOp,sum)`: a text is one of those separated by `|`; null is the empty one. `none(a,b)`: these must be null.
 //! - `equal(a,b)`: the same number. `either(a,b,c)`: the number of one of two. `let(n,a-b)`: a letter for a number.
-//! - `atmost(a,b)`: a number that is not above another. `default(k,1)`: a letter's number where no tensor has told it.
+//! - `atmost(a,b)`: a number that is not above another. `default(k,1)`: a letter's number where no tensor determines it.
 //! - `long(list,1..128)`: how many tensors a list has. `one(list,mode,2|3)`: a single one where a parameter is among these.
 //! - `last(list,1..65535)`: the last dimension of a tensor or of each of a list. `needs(a,b)`: `a` is there only if `b` is.
 //! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers.

@@ -134,7 +134,7 @@ impl Call {
             _ => {}
         }
     }
-    /// A tensor that may be absent; `names` may hold alternatives parted by `|`.
+    /// A tensor that may be absent; `names` may hold alternatives separated by `|`.
     pub fn opt(&self, names: &str) -> Result<Option<&View>, Fault> {
         match self.named(names)? {
             Value::Tensor(t) => Ok(t.as_ref().map(|(_, v)| v)),
@@ -257,12 +257,12 @@ impl Call {
                 Dtype::Bf16 => 2f64.powi(-7),
                 _ => 0.0,
             };
-            let shaken = v.iter().enumerate().map(|(i, x)| {
+            let perturbed = v.iter().enumerate().map(|(i, x)| {
                 // A unit in the last place of numbers of this size.
                 let last = unit * x.abs().log2().floor().exp2();
                 x + last * ((noise(self.serial ^ (i as u64) << 20) % 3) as f64 - 1.0)
             });
-            return Ok(view.store(&Values::F(shaken.collect()), self.decl.name)?);
+            return Ok(view.store(&Values::F(perturbed.collect()), self.decl.name)?);
         }
         Ok(view.store(values, self.decl.name)?)
     }

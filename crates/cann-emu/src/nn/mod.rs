@@ -128,6 +128,73 @@ pub fn phase1(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mu
     plan(decl, args, size, executor).err().unwrap_or(0)
 }
 
+/// What a handle of an array or a list stands for.
+fn of_handle<T: handles::Handled + 'static>(handle: usize, name: &str) -> Result<Arc<T>, i32> {
+    handles::get::<T>(handle, name, &report::NN_HANDLE, 161_002)
+}
+
+/// A tensor with its view, as element of a list or by itself.
+type Viewed = (Arc<Tensor>, View);
+
+/// The value of an argument by its kind; `tensor` takes a tensor's handle and its number within a list.
+fn value_of(
+    kind: Kind,
+    arg: Arg,
+    name: &str,
+    tensor: &mut dyn FnMut(usize, usize) -> Result<Viewed, i32>,
+) -> Result<Value, i32> {
+    // Null stands for what is left out.
+    let handle = match arg {
+        Arg::P(handle) => Some(handle).filter(|h| *h != 0),
+        _ => None,
+    };
+    let scalar = |handle: usize| Ok::<_, i32>(of_handle::<Scalar>(handle, name)?.as_ref().clone());
+    Ok(match kind {
+        Kind::T | Kind::To => Value::Tensor(handle.map(|h| tensor(h, 0)).transpose()?),
+        Kind::TL | Kind::TLo => {
+            let one = |(element, handle): (usize, &usize)| match *handle {
+                // An entry left out, as in the list of indices for a whole dimension.
+                0 => Ok((Arc::new(Tensor(Mutex::new(absent()))), absent())),
+                handle => tensor(handle, element),
+            };
+            let list = handle.map(|h| of_handle::<TensorList>(h, name)).transpose()?;
+            Value::List(list.map(|list| list.0.iter().enumerate().map(one).collect()).transpose()?)
+        }
+        Kind::S => Value::Scalar(handle.map(scalar).transpose()?),
+        Kind::SL => {
+            let list = handle.map(|h| of_handle::<ScalarList>(h, name)).transpose()?;
+            Value::Scalars(list.map(|list| list.0.iter().map(|h| scalar(*h)).collect()).transpose()?)
+        }
+        Kind::IA => {
+            Value::Ints(handle.map(|h| Ok::<_, i32>(of_handle::<IntArray>(h, name)?.0.clone())).transpose()?)
+        }
+        Kind::FA => Value::Floats(
+            handle.map(|h| Ok::<_, i32>(of_handle::<FloatArray>(h, name)?.0.clone())).transpose()?,
+        ),
+        Kind::BA => Value::Bools(
+            handle.map(|h| Ok::<_, i32>(of_handle::<BoolArray>(h, name)?.0.clone())).transpose()?,
+        ),
+        Kind::Str => Value::Text(handle.map(|at| {
+            // SAFETY: not null; the interface asks for a C string.
+            let text = unsafe { std::ffi::CStr::from_ptr(at as *const libc::c_char) };
+            text.to_string_lossy().into_owned()
+        })),
+        Kind::P | Kind::Number => Value::Number(arg),
+    })
+}
+
+/// A size that depends on the operands and the seed: none, small, or large and no multiple of 512.
+fn workspace_of(call: &Call) -> u64 {
+    let elements: usize = call.tensors().iter().map(|(_, v)| v.numel()).sum();
+    let draw = noise(elements as u64 ^ call.decl.name.len() as u64);
+    match draw % 4 {
+        0 => 0,
+        1 => 32 + draw % 480,
+        2 => 1000 + (draw >> 8) % 5000,
+        _ => (elements as u64 / 2).min(1 << 20) + 777,
+    }
+}
+
 fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usize) -> Result<(), i32> {
     let name = decl.name;
     if size.is_null() || executor.is_null() {
@@ -154,74 +221,16 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
             ),
         ));
     };
-    let mut values = Vec::with_capacity(args.len());
-    let mut slots = Vec::new();
+    let (mut values, mut slots) = (Vec::with_capacity(args.len()), Vec::new());
     for (index, (param, arg)) in decl.params.iter().zip(args).enumerate() {
         let role = operator.contract.role(param);
-        let value = match (param.kind, *arg) {
-            (Kind::T | Kind::To, Arg::P(0)) => Value::Tensor(None),
-            (Kind::T | Kind::To, Arg::P(handle)) => {
-                let (tensor, view) = view_of(handle, name)?;
-                check_view(&view, param.name, device, name)?;
-                slots.push(Slot { handle, param: index, element: 0, role });
-                Value::Tensor(Some((tensor, view)))
-            }
-            (Kind::TL | Kind::TLo, Arg::P(handle)) if handle != 0 => {
-                let list = handles::get::<TensorList>(handle, name, &report::NN_HANDLE, 161_002)?;
-                let mut views = Vec::with_capacity(list.0.len());
-                for (element, handle) in list.0.iter().enumerate() {
-                    if *handle == 0 {
-                        // An entry left out, as in the list of indices for a whole dimension.
-                        views.push((Arc::new(Tensor(Mutex::new(absent()))), absent()));
-                        continue;
-                    }
-                    let (tensor, view) = view_of(*handle, name)?;
-                    check_view(&view, param.name, device, name)?;
-                    slots.push(Slot { handle: *handle, param: index, element, role });
-                    views.push((tensor, view));
-                }
-                Value::List(Some(views))
-            }
-            (Kind::TL | Kind::TLo, _) => Value::List(None),
-            (Kind::S, Arg::P(0)) => Value::Scalar(None),
-            (Kind::S, Arg::P(handle)) => {
-                let scalar = handles::get::<Scalar>(handle, name, &report::NN_HANDLE, 161_002)?;
-                Value::Scalar(Some((*scalar).clone()))
-            }
-            (Kind::SL, Arg::P(handle)) if handle != 0 => {
-                let list = handles::get::<ScalarList>(handle, name, &report::NN_HANDLE, 161_002)?;
-                let mut scalars = Vec::new();
-                for handle in &list.0 {
-                    let scalar = handles::get::<Scalar>(*handle, name, &report::NN_HANDLE, 161_002)?;
-                    scalars.push((*scalar).clone());
-                }
-                Value::Scalars(Some(scalars))
-            }
-            (Kind::SL, _) => Value::Scalars(None),
-            (Kind::IA, Arg::P(0)) => Value::Ints(None),
-            (Kind::IA, Arg::P(handle)) => {
-                let array = handles::get::<IntArray>(handle, name, &report::NN_HANDLE, 161_002)?;
-                Value::Ints(Some(array.0.clone()))
-            }
-            (Kind::FA, Arg::P(handle)) if handle != 0 => {
-                let array = handles::get::<FloatArray>(handle, name, &report::NN_HANDLE, 161_002)?;
-                Value::Floats(Some(array.0.clone()))
-            }
-            (Kind::FA, _) => Value::Floats(None),
-            (Kind::BA, Arg::P(handle)) if handle != 0 => {
-                let array = handles::get::<BoolArray>(handle, name, &report::NN_HANDLE, 161_002)?;
-                Value::Bools(Some(array.0.clone()))
-            }
-            (Kind::BA, _) => Value::Bools(None),
-            (Kind::Str, Arg::P(0)) => Value::Text(None),
-            (Kind::Str, Arg::P(at)) => {
-                // SAFETY: the interface asks for a C string.
-                let text = unsafe { std::ffi::CStr::from_ptr(at as *const libc::c_char) };
-                Value::Text(Some(text.to_string_lossy().into_owned()))
-            }
-            (_, arg) => Value::Number(arg),
+        let mut tensor = |handle: usize, element: usize| {
+            let (tensor, view) = view_of(handle, name)?;
+            check_view(&view, param.name, device, name)?;
+            slots.push(Slot { handle, param: index, element, role });
+            Ok((tensor, view))
         };
-        values.push(value);
+        values.push(value_of(param.kind, *arg, name, &mut tensor)?);
     }
     let call = Call::new(decl, values, device);
     let complex = call.tensors().into_iter().find(|(_, v)| v.dtype.is_complex());
@@ -236,14 +245,7 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         return Err(fail(code, &format!("{name}: {text} (page {page})")));
     }
     check_overlap(&call, &slots, name)?;
-    let elements: usize = call.tensors().iter().map(|(_, v)| v.numel()).sum();
-    let draw = noise(elements as u64 ^ name.len() as u64);
-    let workspace = match draw % 4 {
-        0 => 0,
-        1 => 32 + draw % 480,
-        2 => 1000 + (draw >> 8) % 5000,
-        _ => (elements as u64 / 2).min(1 << 20) + 777,
-    };
+    let workspace = workspace_of(&call);
     let planned = Executor {
         call: Arc::new(call),
         tensors: Mutex::new(slots),

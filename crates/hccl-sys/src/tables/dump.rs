@@ -1,7 +1,6 @@
 //! libascend_dump.so: dumps.
 
-use crate::types::*;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 
 functions! {
     /// libascend_dump.so: dumps.
@@ -9,14 +8,12 @@ functions! {
     acldumpGetExceptionInfoPath(path: *mut c_char, maxLen: usize) -> i32;
     acldumpGetPath(dumpType: i32) -> *mut c_void;
     acldumpRegCallback(fn_0: *mut c_void, flag: i32) -> i32;
-    acldumpSaveExceptionInfo(fileName: *const c_char, userTag: *const c_char, tensors: *const c_void, tensorCount: usize) -> i32;
-    acldumpUnregCallback();
-    aclmdlFinalizeDump() -> i32;
-    aclmdlFinalizeDumpImpl() -> i32;
-    aclmdlInitDump() -> i32;
-    aclmdlInitDumpImpl() -> i32;
-    aclmdlSetDump(dumpCfgPath: *const c_char) -> i32;
-    aclmdlSetDumpImpl(dumpCfgPath: *const c_char) -> i32;
+    acldumpSaveExceptionInfo
+        (fileName userTag: *const c_char, tensors: *const c_void, tensorCount: usize) -> i32;
+    acldumpUnregCallback() -> ();
+    aclmdlFinalizeDump, aclmdlFinalizeDumpImpl() -> i32;
+    aclmdlInitDump, aclmdlInitDumpImpl() -> i32;
+    aclmdlSetDump, aclmdlSetDumpImpl(dumpCfgPath: *const c_char) -> i32;
     aclopStartDumpArgs(dumpType: u32, path: *const c_char) -> i32;
     aclopStopDumpArgs(dumpType: u32) -> i32;
 }

@@ -6,18 +6,29 @@ use std::ffi::{c_char, c_int, c_void};
 functions! {
     /// libnnopbase.so: tensors, scalars, lists, executors of the operator library.
     NnMeta
-    AclSetDynamicInputTensorAddr(executor: *mut aclOpExecutor, irIndex: usize, relativeIndex: usize, tensors: *mut aclTensorList, addr: *mut c_void) -> i32;
-    AclSetDynamicOutputTensorAddr(executor: *mut aclOpExecutor, irIndex: usize, relativeIndex: usize, tensors: *mut aclTensorList, addr: *mut c_void) -> i32;
-    AclSetDynamicTensorAddr(executor: *mut aclOpExecutor, irIndex: usize, relativeIndex: usize, tensors: *mut aclTensorList, addr: *mut c_void) -> i32;
-    AclSetInputTensorAddr(executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
-    AclSetOutputTensorAddr(executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
-    AclSetTensorAddr(executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
+    AclSetDynamicInputTensorAddr(
+        executor: *mut aclOpExecutor, irIndex relativeIndex: usize, tensors: *mut aclTensorList,
+        addr: *mut c_void) -> i32;
+    AclSetDynamicOutputTensorAddr(
+        executor: *mut aclOpExecutor, irIndex relativeIndex: usize, tensors: *mut aclTensorList,
+        addr: *mut c_void) -> i32;
+    AclSetDynamicTensorAddr(
+        executor: *mut aclOpExecutor, irIndex relativeIndex: usize, tensors: *mut aclTensorList,
+        addr: *mut c_void) -> i32;
+    AclSetInputTensorAddr
+        (executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
+    AclSetOutputTensorAddr
+        (executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
+    AclSetTensorAddr
+        (executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
     aclCreateBoolArray(value: *const bool, size: u64) -> *mut c_void;
     aclCreateFloatArray(value: *const f32, size: u64) -> *mut c_void;
     aclCreateIntArray(value: *const i64, size: u64) -> *mut c_void;
     aclCreateScalar(value: *mut c_void, dataType: i32) -> *mut c_void;
     aclCreateScalarList(value: *mut *const aclScalar, size: u64) -> *mut c_void;
-    aclCreateTensor(viewDims: *const i64, viewDimsNum: u64, dataType: i32, stride: *const i64, offset: i64, format: i32, storageDims: *const i64, storageDimsNum: u64, tensorData: *mut c_void) -> *mut c_void;
+    aclCreateTensor(
+        viewDims: *const i64, viewDimsNum: u64, dataType: i32, stride: *const i64, offset: i64, format: i32,
+        storageDims: *const i64, storageDimsNum: u64, tensorData: *mut c_void) -> *mut c_void;
     aclCreateTensorList(value: *mut *const aclTensor, size: u64) -> *mut c_void;
     aclDestroyAclOpExecutor(executor: *mut aclOpExecutor) -> i32;
     aclDestroyBoolArray(array: *const aclBoolArray) -> i32;
@@ -27,7 +38,9 @@ functions! {
     aclDestroyScalarList(array: *const aclScalarList) -> i32;
     aclDestroyTensor(tensor: *const aclTensor) -> i32;
     aclDestroyTensorList(array: *const aclTensorList) -> i32;
-    aclDumpOpTensors(opType: *const c_char, opName: *const c_char, tensors: *mut *mut aclTensor, inputTensorNum: usize, outputTensorNum: usize, stream: aclrtStream) -> i32;
+    aclDumpOpTensors(
+        opType opName: *const c_char, tensors: *mut *mut aclTensor, inputTensorNum outputTensorNum: usize,
+        stream: aclrtStream) -> i32;
     aclGetBoolArraySize(array: *const aclBoolArray, size: *mut u64) -> i32;
     aclGetDataType(tensor: *const aclTensor, dataType: *mut c_void) -> i32;
     aclGetFloatArraySize(array: *const aclFloatArray, size: *mut u64) -> i32;
@@ -40,31 +53,78 @@ functions! {
     aclGetViewOffset(tensor: *const aclTensor, offset: *mut i64) -> i32;
     aclGetViewShape(tensor: *const aclTensor, viewDims: *mut *mut i64, viewDimsNum: *mut u64) -> i32;
     aclGetViewStrides(tensor: *const aclTensor, stridesValue: *mut *mut i64, stridesNum: *mut u64) -> i32;
-    aclInitTensor(tensor: *mut aclTensor, viewDims: *const i64, viewDimsNum: u64, dataType: i32, stride: *const i64, offset: i64, format: i32, storageDims: *const i64, storageDimsNum: u64, tensorDataAddr: *mut c_void) -> i32;
-    aclRfft1DGetWorkspaceSize(self_: *const aclTensor, n: i64, dim: i64, norm: i64, out: *mut aclTensor, workspaceSize: *mut u64, executor: *mut *mut aclOpExecutor) -> i32;
+    aclInitTensor(
+        tensor: *mut aclTensor, viewDims: *const i64, viewDimsNum: u64, dataType: i32,
+        stride: *const i64, offset: i64, format: i32, storageDims: *const i64, storageDimsNum: u64,
+        tensorDataAddr: *mut c_void) -> i32;
+    aclRfft1DGetWorkspaceSize(
+        self_: *const aclTensor, n dim norm: i64, out: *mut aclTensor, workspaceSize: *mut u64,
+        executor: *mut *mut aclOpExecutor) -> i32;
     aclSetAclOpExecutorRepeatable(executor: *mut aclOpExecutor) -> i32;
-    aclSetDynamicInputTensorAddr(executor: *mut aclOpExecutor, irIndex: usize, relativeIndex: usize, tensors: *mut aclTensorList, addr: *mut c_void) -> i32;
-    aclSetDynamicOutputTensorAddr(executor: *mut aclOpExecutor, irIndex: usize, relativeIndex: usize, tensors: *mut aclTensorList, addr: *mut c_void) -> i32;
-    aclSetDynamicTensorAddr(executor: *mut aclOpExecutor, irIndex: usize, relativeIndex: usize, tensors: *mut aclTensorList, addr: *mut c_void) -> i32;
-    aclSetInputTensorAddr(executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
-    aclSetOutputTensorAddr(executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
+    aclSetDynamicInputTensorAddr(
+        executor: *mut aclOpExecutor, irIndex relativeIndex: usize, tensors: *mut aclTensorList,
+        addr: *mut c_void) -> i32;
+    aclSetDynamicOutputTensorAddr(
+        executor: *mut aclOpExecutor, irIndex relativeIndex: usize, tensors: *mut aclTensorList,
+        addr: *mut c_void) -> i32;
+    aclSetDynamicTensorAddr(
+        executor: *mut aclOpExecutor, irIndex relativeIndex: usize, tensors: *mut aclTensorList,
+        addr: *mut c_void) -> i32;
+    aclSetInputTensorAddr
+        (executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
+    aclSetOutputTensorAddr
+        (executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
     aclSetRawTensorAddr(tensor: *mut aclTensor, addr: *mut c_void) -> i32;
-    aclSetTensorAddr(executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
-    aclStftGetWorkspaceSize(self_: *const aclTensor, windowOptional: *const aclTensor, out: *mut aclTensor, nFft: i64, hopLength: i64, winLength: i64, normalized: bool, onesided: bool, returnComplex: bool, workspaceSize: *mut u64, executor: *mut *mut aclOpExecutor) -> i32;
-    aclnnAicpuFinalize();
-    aclnnBatchMatMulWeightNZ(workspace: *mut c_void, workspaceSize: u64, executor: *mut aclOpExecutor, stream: aclrtStream) -> i32;
-    aclnnCalculateConvolutionWeightSize(tensorShape: *const aclIntArray, transposed: bool, groups: i64, dataType: i32, weightTensorSize: *mut u64) -> i32;
+    aclSetTensorAddr
+        (executor: *mut aclOpExecutor, index: usize, tensor: *mut aclTensor, addr: *mut c_void) -> i32;
+    aclStftGetWorkspaceSize(
+        self_ windowOptional: *const aclTensor, out: *mut aclTensor, nFft hopLength winLength: i64, normalized
+        onesided returnComplex: bool, workspaceSize: *mut u64, executor: *mut *mut aclOpExecutor) -> i32;
+    aclnnAicpuFinalize() -> ();
+    aclnnBatchMatMulWeightNZ(
+        workspace: *mut c_void, workspaceSize: u64, executor: *mut aclOpExecutor, stream: aclrtStream) -> i32;
+    aclnnCalculateConvolutionWeightSize(
+        tensorShape: *const aclIntArray, transposed: bool, groups: i64, dataType: i32,
+        weightTensorSize: *mut u64) -> i32;
     aclnnCalculateMatmulWeightSize(tensorShape: *const aclIntArray, weightTensorSize: *mut u64) -> i32;
-    aclnnCalculateMatmulWeightSizeV2(tensorShape: *const aclIntArray, dataType: i32, weightTensorSize: *mut u64) -> i32;
+    aclnnCalculateMatmulWeightSizeV2
+        (tensorShape: *const aclIntArray, dataType: i32, weightTensorSize: *mut u64) -> i32;
     aclnnFinalize() -> i32;
-    aclnnFlashAttentionUnpaddingScoreGradV5GetMaxWorkspaceSize(query: *const aclTensor, queryRope: *const aclTensor, keyIn: *const aclTensor, keyInRope: *const aclTensor, value: *const aclTensor, dy: *const aclTensor, pseShiftOptional: *const aclTensor, dropMaskOptional: *const aclTensor, paddingMaskOptional: *const aclTensor, attenMaskOptional: *const aclTensor, softmaxMaxOptional: *const aclTensor, softmaxSumOptional: *const aclTensor, softmaxInOptional: *const aclTensor, attentionInOptional: *const aclTensor, sinkInOptional: *const aclTensor, prefixOptional: *const aclIntArray, actualSeqQLenOptional: *const aclIntArray, actualSeqKvLenOptional: *const aclIntArray, qStartIdxOptional: *const aclIntArray, kvStartIdxOptional: *const aclIntArray, scaleValue: f64, keepProb: f64, preTokens: i64, nextTokens: i64, headNum: i64, inputLayout: *mut c_char, innerPrecise: i64, sparseMode: i64, pseType: i64, softmaxInLayout: *mut c_char, dqOut: *const aclTensor, dqRopeOut: *const aclTensor, dkOut: *const aclTensor, dkRopeOut: *const aclTensor, dvOut: *const aclTensor, dpseOut: *const aclTensor, dsinkOut: *const aclTensor, workspaceSize: *mut u64, executor: *mut *mut aclOpExecutor) -> i32;
-    aclnnFlashAttentionVarLenScoreV5GetMaxWorkspaceSize(query: *const aclTensor, queryRope: *const aclTensor, key: *const aclTensor, keyRope: *const aclTensor, value: *const aclTensor, realShiftOptional: *const aclTensor, dropMaskOptional: *const aclTensor, paddingMaskOptional: *const aclTensor, attenMaskOptional: *const aclTensor, sinkOptional: *const aclTensor, prefixOptional: *const aclIntArray, actualSeqQLenOptional: *const aclIntArray, actualSeqKvLenOptional: *const aclIntArray, qStartIdxOptional: *const aclIntArray, kvStartIdxOptional: *const aclIntArray, scaleValue: f64, keepProb: f64, preTokens: i64, nextTokens: i64, headNum: i64, inputLayout: *mut c_char, innerPrecise: i64, sparseMode: i64, pseType: i64, softmaxOutLayout: *mut c_char, softmaxMaxOut: *const aclTensor, softmaxSumOut: *const aclTensor, softmaxOutOut: *const aclTensor, attentionOutOut: *const aclTensor, workspaceSize: *mut u64, executor: *mut *mut aclOpExecutor) -> i32;
+    aclnnFlashAttentionUnpaddingScoreGradV5GetMaxWorkspaceSize(
+        query queryRope keyIn keyInRope value dy pseShiftOptional dropMaskOptional paddingMaskOptional
+        attenMaskOptional softmaxMaxOptional softmaxSumOptional softmaxInOptional attentionInOptional
+        sinkInOptional: *const aclTensor, prefixOptional actualSeqQLenOptional actualSeqKvLenOptional
+        qStartIdxOptional kvStartIdxOptional: *const aclIntArray, scaleValue keepProb: f64, preTokens
+        nextTokens headNum: i64, inputLayout: *mut c_char, innerPrecise sparseMode pseType: i64,
+        softmaxInLayout: *mut c_char, dqOut dqRopeOut dkOut dkRopeOut dvOut dpseOut
+        dsinkOut: *const aclTensor, workspaceSize: *mut u64, executor: *mut *mut aclOpExecutor) -> i32;
+    aclnnFlashAttentionVarLenScoreV5GetMaxWorkspaceSize(
+        query queryRope key keyRope value realShiftOptional dropMaskOptional paddingMaskOptional
+        attenMaskOptional sinkOptional: *const aclTensor, prefixOptional actualSeqQLenOptional
+        actualSeqKvLenOptional qStartIdxOptional kvStartIdxOptional: *const aclIntArray, scaleValue
+        keepProb: f64, preTokens nextTokens headNum: i64, inputLayout: *mut c_char, innerPrecise sparseMode
+        pseType: i64, softmaxOutLayout: *mut c_char, softmaxMaxOut softmaxSumOut softmaxOutOut
+        attentionOutOut: *const aclTensor, workspaceSize: *mut u64, executor: *mut *mut aclOpExecutor) -> i32;
     aclnnGetPytorchRandom() -> i32;
     aclnnInit(configPath: *const c_char) -> i32;
-    aclnnMoeDistributeCombineSetupTeardownCalcOutputSize(expandX: *const aclTensor, expertIds: *const aclTensor, assistInfoForCombine: *const aclTensor, groupEp: *const c_char, epWorldSize: i64, epRankId: i64, moeExpertNum: i64, expertSharedType: i64, sharedExpertNum: i64, sharedExpertRankNum: i64, globalBs: i64, commQuantMode: i64, commType: i64, commAlg: *const c_char, tokenMsgSize: *mut u64, commCmdInfoOutSize: *mut u64) -> i32;
-    aclnnMoeDistributeDispatchSetupTeardownCalcOutputSize(x: *const aclTensor, expertIds: *const aclTensor, scalesOptional: *const aclTensor, xActiveMaskOptional: *const aclTensor, groupEp: *const c_char, epWorldSize: i64, epRankId: i64, moeExpertNum: i64, expertShardType: i64, sharedExpertNum: i64, sharedExpertRankNum: i64, quantMode: i64, globalBs: i64, expertTokenNumsType: i64, commType: i64, commAlg: *const c_char, tokenMsgSize: *mut u64, expandIdxOutSize: *mut u64, assistInfoForCombineOutSize: *mut u64, commCmdInfoOutSize: *mut u64) -> i32;
-    aclnnNpuFormatCastCalculateSizeAndFormat(srcTensor: *const aclTensor, dstFormat: c_int, additionalDtype: c_int, dstShape: *mut *mut i64, dstShapeSize: *mut u64, actualFormat: *mut c_int) -> i32;
+    aclnnMoeDistributeCombineSetupTeardownCalcOutputSize(
+        expandX expertIds assistInfoForCombine: *const aclTensor, groupEp: *const c_char, epWorldSize epRankId
+        moeExpertNum expertSharedType sharedExpertNum sharedExpertRankNum globalBs commQuantMode
+        commType: i64, commAlg: *const c_char, tokenMsgSize commCmdInfoOutSize: *mut u64) -> i32;
+    aclnnMoeDistributeDispatchSetupTeardownCalcOutputSize(
+        x expertIds scalesOptional xActiveMaskOptional: *const aclTensor, groupEp: *const c_char, epWorldSize
+        epRankId moeExpertNum expertShardType sharedExpertNum sharedExpertRankNum quantMode globalBs
+        expertTokenNumsType commType: i64, commAlg: *const c_char, tokenMsgSize expandIdxOutSize
+        assistInfoForCombineOutSize commCmdInfoOutSize: *mut u64) -> i32;
+    aclnnNpuFormatCastCalculateSizeAndFormat(
+        srcTensor: *const aclTensor, dstFormat additionalDtype: c_int, dstShape: *mut *mut i64,
+        dstShapeSize: *mut u64, actualFormat: *mut c_int) -> i32;
     aclnnSetPytorchRandom(pytorchRandom: i32) -> i32;
-    aclnnTransQuantParam(scaleArray: *const f32, scaleSize: u64, offsetArray: *const f32, offsetSize: u64, quantParam: *mut *mut u64, quantParamSize: *mut u64) -> i32;
-    aclnnTransSparse4to2Para(weight: *const i8, shape: *mut aclIntArray, sparseWeight: *mut *mut i8, sparseWeightDims: *mut *mut i64, sparseWeightDimsNum: *mut u64, index: *mut *mut u8, indexDims: *mut *mut i64, indexDimsNum: *mut u64) -> i32;
+    aclnnTransQuantParam(
+        scaleArray: *const f32, scaleSize: u64, offsetArray: *const f32, offsetSize: u64,
+        quantParam: *mut *mut u64, quantParamSize: *mut u64) -> i32;
+    aclnnTransSparse4to2Para(
+        weight: *const i8, shape: *mut aclIntArray, sparseWeight: *mut *mut i8,
+        sparseWeightDims: *mut *mut i64, sparseWeightDimsNum: *mut u64, index: *mut *mut u8,
+        indexDims: *mut *mut i64, indexDimsNum: *mut u64) -> i32;
 }

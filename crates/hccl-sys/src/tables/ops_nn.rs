@@ -1,467 +1,416 @@
-//! libopapi_nn.so (9.x), libopapi.so: products, norms, activations, losses.
+//! libopapi_nn.so (9.x), libopapi.so: norms, activations, losses, optimizers, recurrent cells, indices.
 
 use crate::types::*;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::c_int;
 
 operators! {
-    /// libopapi_nn.so (9.x), libopapi.so: products, norms, activations, losses.
+    /// libopapi_nn.so (9.x), libopapi.so: norms, activations, losses, optimizers, recurrent cells, indices.
     OpsNn
-    aclnnAdaLayerNormBackward(gradOut: *const aclTensor, input: *const aclTensor, normalizedShape: *const aclIntArray, rstd: *const aclTensor, mean: *const aclTensor, scale: *const aclTensor, shift: *const aclTensor, weightOptional: *const aclTensor, biasOptional: *const aclTensor, gradInputOut: *mut aclTensor, gradScaleOut: *mut aclTensor, gradShiftOut: *mut aclTensor, gradWeightOut: *mut aclTensor, gradBiasOut: *mut aclTensor);
-    aclnnAdaLayerNorm(x: *const aclTensor, scale: *const aclTensor, shift: *const aclTensor, weightOptional: *const aclTensor, biasOptional: *const aclTensor, epsilon: f64, out: *mut aclTensor);
-    aclnnAdaLayerNormQuant(x: *const aclTensor, scale: *const aclTensor, shift: *const aclTensor, weightOptional: *const aclTensor, biasOptional: *const aclTensor, smoothScalesOptional: *const aclTensor, epsilon: f64, quantMode: *const c_char, out: *mut aclTensor, quantScale: *mut aclTensor, quantOffsetOptional: *mut aclTensor);
-    aclnnAdaLayerNormV2(x: *const aclTensor, scale: *const aclTensor, shift: *const aclTensor, weightOptional: *const aclTensor, biasOptional: *const aclTensor, epsilon: f64, out: *mut aclTensor, meanOutOptional: *mut aclTensor, rstdOutOptional: *mut aclTensor);
-    aclnnAdaptiveAvgPool2dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, out: *mut aclTensor);
-    aclnnAdaptiveAvgPool2d(self_: *const aclTensor, outputSize: *const aclIntArray, out: *mut aclTensor);
-    aclnnAdaptiveAvgPool3dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, out: *mut aclTensor);
-    aclnnAdaptiveAvgPool3d(self_: *const aclTensor, outputSize: *const aclIntArray, out: *mut aclTensor);
-    aclnnAdaptiveMaxPool2dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, indices: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnAdaptiveMaxPool2d(self_: *const aclTensor, outputSize: *const aclIntArray, outputOut: *mut aclTensor, indicesOut: *mut aclTensor);
-    aclnnAdaptiveMaxPool3dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, indices: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnAdaptiveMaxPool3d(self_: *const aclTensor, outputSize: *const aclIntArray, outputOut: *mut aclTensor, indicesOut: *mut aclTensor);
-    aclnnAddLayerNorm(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, biasOptional: *const aclTensor, epsilon: f64, additionalOutput: bool, yOut: *const aclTensor, meanOut: *const aclTensor, rstdOut: *const aclTensor, xOut: *const aclTensor);
-    aclnnAddLayerNormGrad(dy: *const aclTensor, x1: *const aclTensor, x2: *const aclTensor, rstd: *const aclTensor, mean: *const aclTensor, gamma: *const aclTensor, dsumOptional: *const aclTensor, dxOut: *const aclTensor, dgammaOut: *const aclTensor, dbetaOut: *const aclTensor);
-    aclnnAddLayerNormQuant(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, biasOptional: *const aclTensor, scales1Optional: *const aclTensor, scales2Optional: *const aclTensor, zeroPoints1Optional: *const aclTensor, zeroPoints2Optional: *const aclTensor, quantMode: *const c_char, epsilon: f64, additionalOutput: bool, divMode: bool, y1Out: *mut aclTensor, y2Out: *mut aclTensor, xOut: *mut aclTensor, outScales1Out: *mut aclTensor, outScales2Out: *mut aclTensor);
-    aclnnAddLayerNormQuantV2(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, biasOptional: *const aclTensor, scales1Optional: *const aclTensor, scales2Optional: *const aclTensor, zeroPoints1Optional: *const aclTensor, zeroPoints2Optional: *const aclTensor, quantMode: *const c_char, epsilon: f64, additionalOutput: bool, divMode: bool, y1Out: *mut aclTensor, y2Out: *mut aclTensor, xOut: *mut aclTensor, layernormRes: *mut aclTensor, outScales1Out: *mut aclTensor, outScales2Out: *mut aclTensor);
-    aclnnAddRelu(self_: *const aclTensor, other: *const aclTensor, alpha: *mut aclScalar, out: *mut aclTensor);
-    aclnnAddRmsNormCast(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, epsilon: f64, y1Out: *const aclTensor, y2Out: *const aclTensor, rstdOut: *const aclTensor, xOut: *const aclTensor);
-    aclnnAddRmsNormDynamicMxQuant(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, epsilon: f64, scaleAlg: i64, roundMode: *mut c_char, dstType: i64, outputRstd: bool, yOut: *mut aclTensor, xOut: *mut aclTensor, mxscaleOut: *mut aclTensor, rstdOut: *mut aclTensor);
-    aclnnAddRmsNormDynamicQuant(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, smoothScale1Optional: *const aclTensor, smoothScale2Optional: *const aclTensor, epsilon: f64, y1Out: *const aclTensor, y2Out: *const aclTensor, xOut: *const aclTensor, scale1Out: *const aclTensor, scale2Out: *const aclTensor);
-    aclnnAddRmsNormDynamicQuantV2(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, smoothScale1Optional: *const aclTensor, smoothScale2Optional: *const aclTensor, betaOptional: *const aclTensor, epsilon: f64, outputMask: *const aclBoolArray, y1Out: *mut aclTensor, y2Out: *mut aclTensor, xOut: *mut aclTensor, scale1Out: *mut aclTensor, scale2Out: *mut aclTensor);
-    aclnnAddRmsNorm(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, epsilon: f64, yOut: *const aclTensor, rstdOut: *const aclTensor, xOut: *const aclTensor);
-    aclnnAddRmsNormQuant(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, scales1: *const aclTensor, scales2Optional: *const aclTensor, zeroPoints1Optional: *const aclTensor, zeroPoints2Optional: *const aclTensor, axis: i64, epsilon: f64, divMode: bool, y1Out: *const aclTensor, y2Out: *const aclTensor, xOut: *const aclTensor);
-    aclnnAddRmsNormQuantV2(x1: *const aclTensor, x2: *const aclTensor, gamma: *const aclTensor, scales1: *const aclTensor, scales2Optional: *const aclTensor, zeroPoints1Optional: *const aclTensor, zeroPoints2Optional: *const aclTensor, betaOptional: *const aclTensor, axis: i64, epsilon: f64, divMode: bool, y1Out: *mut aclTensor, y2Out: *mut aclTensor, xOut: *mut aclTensor, rmsNormOut: *mut aclTensor);
-    aclnnAddbmm(self_: *const aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cubeMathType: i8);
-    aclnnAddmm(self_: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cubeMathType: i8);
-    aclnnAddmmWeightNz(self_: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cubeMathType: i8);
-    aclnnAddmv(self_: *const aclTensor, mat: *const aclTensor, vec: *const aclTensor, alpha: *const aclScalar, beta: *const aclScalar, out: *mut aclTensor, cubeMathType: i8);
-    aclnnAdvanceStep(inputTokens: *const aclTensor, sampledTokenIds: *const aclTensor, inputPositions: *const aclTensor, seqLens: *const aclTensor, slotMapping: *const aclTensor, blockTables: *const aclTensor, numSeqs: i64, numQueries: i64, blockSize: i64);
-    aclnnAdvanceStepV2(inputTokens: *const aclTensor, sampledTokenIds: *const aclTensor, inputPositions: *const aclTensor, seqLens: *const aclTensor, slotMapping: *const aclTensor, blockTables: *const aclTensor, specToken: *const aclTensor, acceptedNum: *const aclTensor, numSeqs: i64, numQueries: i64, blockSize: i64);
-    aclnnAntiMxQuant(x: *const aclTensor, mxscale: *const aclTensor, axis: i64, dstType: i64, y: *const aclTensor);
-    aclnnApplyAdam(varRef: *mut aclTensor, m: *const aclTensor, v: *const aclTensor, beta1Power: *const aclTensor, beta2Power: *const aclTensor, lr: *const aclTensor, beta1: *const aclTensor, beta2: *const aclTensor, epsilon: *const aclTensor, grad: *const aclTensor, useLocking: bool, useNesterov: bool);
-    aclnnApplyAdamW(varRef: *mut aclTensor, mRef: *mut aclTensor, vRef: *mut aclTensor, beta1Power: *const aclTensor, beta2Power: *const aclTensor, lr: *const aclTensor, weightDecay: *const aclTensor, beta1: *const aclTensor, beta2: *const aclTensor, eps: *const aclTensor, grad: *const aclTensor, maxGradNormOptional: *const aclTensor, amsgrad: bool, maximize: bool);
-    aclnnApplyAdamWQuant(varRef: *mut aclTensor, grad: *const aclTensor, mRef: *mut aclTensor, vRef: *mut aclTensor, qmapM: *const aclTensor, qmapV: *const aclTensor, absmaxMRef: *mut aclTensor, absmaxVRef: *mut aclTensor, step: *const aclTensor, lr: f64, beta1: f64, beta2: f64, weightDecay: f64, eps: f64, gnormScale: f64, quantModeOptional: *mut c_char, blockSize: i64);
-    aclnnApplyAdamWV2(varRef: *mut aclTensor, mRef: *mut aclTensor, vRef: *mut aclTensor, maxGradNormOptionalRef: *mut aclTensor, grad: *const aclTensor, step: *const aclTensor, lr: f32, beta1: f32, beta2: f32, weightDecay: f32, eps: f32, amsgrad: bool, maximize: bool);
-    aclnnApplyFusedEmaAdam(grad: *const aclTensor, varRef: *mut aclTensor, mRef: *mut aclTensor, vRef: *mut aclTensor, sRef: *mut aclTensor, step: *const aclTensor, lr: f64, emaDecay: f64, beta1: f64, beta2: f64, eps: f64, mode: i64, biasCorrection: bool, weightDecay: f64);
-    aclnnApplyTopKTopP(logits: *const aclTensor, p: *const aclTensor, k: *const aclTensor, out: *mut aclTensor);
-    aclnnAscendAntiQuant(x: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, dstType: i64, sqrtMode: bool, y: *const aclTensor);
-    aclnnAscendQuant(x: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, sqrtMode: bool, roundMode: *const c_char, dstType: i32, y: *const aclTensor);
-    aclnnAscendQuantV3(x: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, sqrtMode: bool, roundMode: *const c_char, dstType: i32, axis: i32, y: *const aclTensor);
-    aclnnAvgPool2dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, ceilMode: bool, countIncludePad: bool, divisorOverride: i64, cubeMathType: i8, gradInput: *mut aclTensor);
-    aclnnAvgPool2d(self_: *const aclTensor, kernelSize: *const aclIntArray, strides: *const aclIntArray, paddings: *const aclIntArray, ceilMode: bool, countIncludePad: bool, divisorOverride: i64, cubeMathType: i8, out: *mut aclTensor);
-    aclnnAvgPool3dBackward(gradOuput: *const aclTensor, self_: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, ceilMode: bool, countIncludePad: bool, divisorOverride: i64, output: *mut aclTensor);
-    aclnnAvgPool3d(self_: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, ceilMode: bool, countIncludePad: bool, divisorOverride: i64, out: *mut aclTensor);
-    aclnnBaddbmm(self_: *const aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cubeMathType: i8);
-    aclnnBatchMatMul(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cubeMathType: i8);
-    aclnnBatchMatMulWeightNz(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cubeMathType: i8);
-    aclnnBatchMatmulQuant(x1: *const aclTensor, x2: *const aclTensor, quantParam: *const aclTensor, bias: *const aclTensor, transposeX1: bool, transposeX2: bool, out: *mut aclTensor);
-    aclnnBatchNormBackward(gradOut: *const aclTensor, input: *const aclTensor, weight: *const aclTensor, runningMean: *const aclTensor, runningVar: *const aclTensor, saveMean: *const aclTensor, saveInvstd: *const aclTensor, training: bool, eps: f64, outputMask: *const aclBoolArray, gradInput: *mut aclTensor, gradWeight: *mut aclTensor, gradBias: *mut aclTensor);
-    aclnnBatchNormElemtBackward(gradOut: *const aclTensor, input: *const aclTensor, mean: *const aclTensor, invstd: *const aclTensor, weight: *const aclTensor, sumDy: *const aclTensor, sumDyXmu: *const aclTensor, counter: *mut aclTensor, gradInput: *mut aclTensor);
-    aclnnBatchNormElemt(input: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, mean: *mut aclTensor, invstd: *mut aclTensor, eps: f64, output: *mut aclTensor);
-    aclnnBatchNormGatherStatsWithCounts(input: *const aclTensor, mean: *const aclTensor, invstd: *const aclTensor, runningMean: *mut aclTensor, runningVar: *mut aclTensor, momentum: f64, eps: f64, counts: *const aclTensor, meanAll: *mut aclTensor, invstdAll: *mut aclTensor);
-    aclnnBatchNorm(input: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, runningMean: *mut aclTensor, runningVar: *mut aclTensor, training: bool, momentum: f64, eps: f64, output: *mut aclTensor, saveMean: *mut aclTensor, saveInvstd: *mut aclTensor);
-    aclnnBatchNormReduceBackward(gradOut: *const aclTensor, input: *const aclTensor, mean: *const aclTensor, invstd: *const aclTensor, weight: *const aclTensor, inputG: bool, weightG: bool, biasG: bool, sumDy: *mut aclTensor, sumDyXmu: *mut aclTensor, gradWeight: *mut aclTensor, gradBias: *mut aclTensor);
-    aclnnBatchNormReduce(x: *const aclTensor, sum: *mut aclTensor, squareSum: *mut aclTensor);
-    aclnnBidirectionLSTM(x: *const aclTensor, initH: *const aclTensor, initC: *const aclTensor, wIh: *const aclTensor, wHh: *const aclTensor, bIhOptional: *const aclTensor, bHhOptional: *const aclTensor, wIhReverseOptional: *const aclTensor, wHhReverseOptional: *const aclTensor, bIhReverseOptional: *const aclTensor, bHhReverseOptional: *const aclTensor, numLayers: i64, isbias: bool, batchFirst: bool, bidirection: bool, yOut: *const aclTensor, outputHOut: *const aclTensor, outputCOut: *const aclTensor);
-    aclnnBidirectionLSTMV2(x: *const aclTensor, initH: *const aclTensor, initC: *const aclTensor, wIh: *const aclTensor, wHh: *const aclTensor, bIhOptional: *const aclTensor, bHhOptional: *const aclTensor, wIhReverseOptional: *const aclTensor, wHhReverseOptional: *const aclTensor, bIhReverseOptional: *const aclTensor, bHhReverseOptional: *const aclTensor, batchSizeOptional: *const aclTensor, numLayers: i64, isbias: bool, batchFirst: bool, bidirection: bool, packed: bool, yOut: *const aclTensor, outputHOut: *const aclTensor, outputCOut: *const aclTensor);
-    aclnnBinaryCrossEntropyBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, weightOptional: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnBinaryCrossEntropy(self_: *const aclTensor, target: *const aclTensor, weight: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnBinaryCrossEntropyWithLogitsBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, weightOptional: *const aclTensor, posWeightOptional: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnBinaryCrossEntropyWithLogits(self_: *const aclTensor, target: *const aclTensor, weightOptional: *const aclTensor, posWeightOptional: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnBinaryCrossEntropyWithLogitsTargetBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, weightOptional: *const aclTensor, posWeightOptional: *const aclTensor, reduction: i64, gradTarget: *mut aclTensor);
-    aclnnBucketize(self_: *const aclTensor, boundaries: *const aclTensor, outInt32: bool, right: bool, out: *mut aclTensor);
-    aclnnCelu(self_: *const aclTensor, alpha: *const aclScalar, out: *mut aclTensor);
-    aclnnChamferDistanceBackward(xyz1: *const aclTensor, xyz2: *const aclTensor, idx1: *const aclTensor, idx2: *const aclTensor, gradDist1: *const aclTensor, gradDist2: *const aclTensor, gradXyz1: *mut aclTensor, gradXyz2: *mut aclTensor);
-    aclnnClippedSwiglu(x: *const aclTensor, groupIndexOptional: *const aclTensor, dim: i64, alpha: f64, limit: f64, bias: f64, interleaved: bool, out: *const aclTensor);
-    aclnnClippedSwigluGrad(gradY: *const aclTensor, x: *const aclTensor, groupIndexOptional: *const aclTensor, dim: i64, alpha: f64, limit: f64, bias: f64, interleaved: bool, gradXOut: *const aclTensor);
-    aclnnClippedSwigluV2(x: *const aclTensor, groupIndexOptional: *const aclTensor, dim: i64, alpha: f64, limit: f64, bias: f64, interleaved: bool, clampMode: i64, out: *const aclTensor);
-    aclnnConvDepthwise2d(self_: *const aclTensor, weight: *const aclTensor, kernelSize: *const aclIntArray, bias: *const aclTensor, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, out: *mut aclTensor, cubeMathType: i8);
-    aclnnConvTbcBackward(self_: *const aclTensor, input: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, pad: i64, cubeMathType: i8, gradInput: *mut aclTensor, gradWeight: *mut aclTensor, gradBias: *mut aclTensor);
-    aclnnConvTbc(self_: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, pad: i64, output: *mut aclTensor, cubeMathType: i8);
-    aclnnConvertWeightToINT4Pack(weight: *const aclTensor, weightInt4Pack: *mut aclTensor);
-    aclnnConvolutionBackward(gradOutput: *const aclTensor, input: *const aclTensor, weight: *const aclTensor, biasSizes: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, transposed: bool, outputPadding: *const aclIntArray, groups: c_int, outputMask: *const aclBoolArray, cubeMathType: i8, gradInput: *mut aclTensor, gradWeight: *mut aclTensor, gradBias: *mut aclTensor);
-    aclnnConvolution(input: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, transposed: bool, outputPadding: *const aclIntArray, groups: i64, output: *mut aclTensor, cubeMathType: i8);
-    aclnnCrossEntropyLoss(input: *const aclTensor, target: *const aclTensor, weightOptional: *const aclTensor, reductionOptional: *mut c_char, ignoreIndex: i64, labelSmoothing: f64, lseSquareScaleForZloss: f64, returnZloss: bool, lossOut: *const aclTensor, logProbOut: *const aclTensor, zlossOut: *const aclTensor, lseForZlossOut: *const aclTensor);
-    aclnnCrossEntropyLossGrad(gradLoss: *const aclTensor, logProb: *const aclTensor, target: *const aclTensor, weightOptional: *const aclTensor, gradZlossOptional: *const aclTensor, lseForZlossOptional: *const aclTensor, reductionOptional: *mut c_char, ignoreIndex: i64, labelSmoothing: f64, lseSquareScaleForZloss: f64, out: *const aclTensor);
-    aclnnCrossEntropySumExpAndIndexLogit(vocabParallelLogits: *const aclTensor, target: *const aclTensor, globalLogitsMax: *const aclTensor, vocabStartIndex: i64, vocabEndIndex: i64, predictedLogitsOut: *const aclTensor, sumExpLogitsOut: *const aclTensor, expLogitsOut: *const aclTensor, targetOffsetOut: *const aclTensor, targetMaskOut: *const aclTensor);
-    aclnnCtcLossBackward(gradOut: *const aclTensor, logProbs: *const aclTensor, targets: *const aclTensor, inputLengths: *const aclIntArray, targetLengths: *const aclIntArray, negLogLikelihood: *const aclTensor, logAlpha: *const aclTensor, blank: i64, zeroInfinity: bool, out: *mut aclTensor);
-    aclnnCtcLoss(logProbs: *const aclTensor, targets: *const aclTensor, inputLengths: *const aclIntArray, targetlengths: *const aclIntArray, blank: i64, zeroInfinity: bool, negLogLikelihoodOut: *mut aclTensor, logAlphaOut: *mut aclTensor);
-    aclnnDeepNorm(x: *const aclTensor, gx: *const aclTensor, beta: *const aclTensor, gamma: *const aclTensor, alpha: f64, epsilon: f64, meanOut: *const aclTensor, rstdOut: *const aclTensor, yOut: *const aclTensor);
-    aclnnDeepNormGrad(dy: *const aclTensor, x: *const aclTensor, gx: *const aclTensor, gamma: *const aclTensor, mean: *const aclTensor, rstd: *const aclTensor, alpha: f64, dxOut: *const aclTensor, dgxOut: *const aclTensor, dbetaOut: *const aclTensor, dgammaOut: *const aclTensor);
-    aclnnDeformableConv2dBackward(input: *const aclTensor, gradOutput: *const aclTensor, offsetOut: *const aclTensor, weight: *const aclTensor, offset: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, groups: i64, deformableGroups: i64, modulated: bool, gradInput: *mut aclTensor, gradWeight: *mut aclTensor, gradOffset: *mut aclTensor, gradBias: *mut aclTensor);
-    aclnnDeformableConv2d(x: *const aclTensor, weight: *const aclTensor, offset: *const aclTensor, biasOptional: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, groups: i64, deformableGroups: i64, modulated: bool, out: *mut aclTensor, deformOutOptional: *mut aclTensor);
-    aclnnDequantBias(x: *const aclTensor, weightScale: *const aclTensor, activateScaleOptional: *const aclTensor, biasOptional: *const aclTensor, outputDtype: i64, out: *const aclTensor);
-    aclnnDequantSituQuant(x: *const aclTensor, weightScaleOptional: *const aclTensor, activationScaleOptional: *const aclTensor, biasOptional: *const aclTensor, quantScaleOptional: *const aclTensor, quantOffsetOptional: *const aclTensor, groupIndexOptional: *const aclTensor, beta: f32, linearBeta: f32, activateLeft: bool, quantTypeOptional: *mut c_char, yOut: *const aclTensor, yScaleOut: *const aclTensor);
-    aclnnDequantSwigluQuant(x: *const aclTensor, weightScaleOptional: *const aclTensor, activationScaleOptional: *const aclTensor, biasOptional: *const aclTensor, quantScaleOptional: *const aclTensor, quantOffsetOptional: *const aclTensor, groupIndexOptional: *const aclTensor, activateLeft: bool, quantModeOptional: *mut c_char, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnDequantSwigluQuantV2(x: *const aclTensor, weightScaleOptional: *const aclTensor, activationScaleOptional: *const aclTensor, biasOptional: *const aclTensor, quantScaleOptional: *const aclTensor, quantOffsetOptional: *const aclTensor, groupIndexOptional: *const aclTensor, activateLeft: bool, quantModeOptional: *mut c_char, dstType: i64, roundModeOptional: *mut c_char, activateDim: i64, swigluMode: i64, clampLimit: f64, gluAlpha: f64, gluBias: f64, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnDualLevelQuantMatmulWeightNz(x1: *const aclTensor, x2: *const aclTensor, x1Level0Scale: *const aclTensor, x2Level0Scale: *const aclTensor, x1Level1Scale: *const aclTensor, x2Level1Scale: *const aclTensor, optionalBias: *const aclTensor, transposeX1: bool, transposeX2: bool, level0GroupSize: i64, level1GroupSize: i64, out: *mut aclTensor);
-    aclnnDynamicBlockMxQuant(x: *const aclTensor, roundModeOptional: *mut c_char, dstType: i64, scaleAlg: i64, dstTypeMax: f64, yOut: *const aclTensor, scale1Out: *const aclTensor, scale2Out: *const aclTensor);
-    aclnnDynamicBlockQuant(x: *const aclTensor, minScale: f64, roundModeOptional: *mut c_char, dstType: i64, rowBlockSize: i64, colBlockSize: i64, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnDynamicBlockQuantV2(x: *const aclTensor, minScale: f64, roundModeOptional: *mut c_char, dstType: i64, rowBlockSize: i64, colBlockSize: i64, dstTypeMax: f64, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnDynamicDualLevelMxQuant(x: *const aclTensor, smoothScaleOptional: *const aclTensor, roundModeOptional: *mut c_char, level0BlockSize: i64, level1BlockSize: i64, yOut: *const aclTensor, level0ScaleOut: *const aclTensor, level1ScaleOut: *const aclTensor);
-    aclnnDynamicMxQuant(x: *const aclTensor, axis: i64, roundModeOptional: *mut c_char, dstType: i64, blocksize: i64, scaleAlg: i64, yOut: *mut aclTensor, mxscaleOut: *mut aclTensor);
-    aclnnDynamicMxQuantV2(x: *const aclTensor, axis: i64, roundModeOptional: *mut c_char, dstType: i64, blocksize: i64, scaleAlg: i64, dstTypeMax: f64, yOut: *const aclTensor, mxscaleOut: *const aclTensor);
-    aclnnDynamicMxQuantV3(x: *const aclTensor, axis: i64, roundModeOptional: *mut c_char, dstType: i64, blocksize: i64, scaleAlg: i64, dstTypeMax: f64, maxLowBound: f64, yOut: *const aclTensor, mxscaleOut: *const aclTensor);
-    aclnnDynamicMxQuantWithDualAxis(x: *const aclTensor, roundModeOptional: *mut c_char, dstType: i64, scaleAlg: i64, y1Out: *const aclTensor, mxscale1Out: *const aclTensor, y2Out: *const aclTensor, mxscale2Out: *const aclTensor);
-    aclnnDynamicMxQuantWithDualAxisV2(x: *const aclTensor, roundModeOptional: *mut c_char, dstType: i64, scaleAlg: i64, dstTypeMax: f64, y1Out: *const aclTensor, mxscale1Out: *const aclTensor, y2Out: *const aclTensor, mxscale2Out: *const aclTensor);
-    aclnnDynamicQuant(x: *const aclTensor, smoothScalesOptional: *const aclTensor, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnDynamicQuantV2(x: *const aclTensor, smoothScalesOptional: *const aclTensor, groupIndexOptional: *const aclTensor, dstType: i64, yOut: *const aclTensor, scaleOut: *const aclTensor, offsetOut: *const aclTensor);
-    aclnnDynamicQuantV3(x: *const aclTensor, smoothScalesOptional: *const aclTensor, groupIndexOptional: *const aclTensor, dstType: i64, isSymmetrical: bool, quantMode: *const c_char, yOut: *const aclTensor, scaleOut: *const aclTensor, offsetOut: *const aclTensor);
-    aclnnDynamicQuantV4(x: *const aclTensor, smoothScalesOptional: *const aclTensor, groupIndexOptional: *const aclTensor, dstType: i64, isSymmetrical: bool, quantMode: *const c_char, dstTypeMax: f32, yOut: *const aclTensor, scaleOut: *const aclTensor, offsetOut: *const aclTensor);
-    aclnnEinsum(tensors: *const aclTensorList, equation: *const c_char, output: *mut aclTensor);
-    aclnnEluBackward(gradOutput: *const aclTensor, alpha: *const aclScalar, scale: *const aclScalar, inputScale: *const aclScalar, isResult: bool, selfOrResult: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnElu(self_: *const aclTensor, alpha: *const aclScalar, scale: *const aclScalar, inputScale: *const aclScalar, out: *mut aclTensor);
-    aclnnEmbeddingBag(weight: *const aclTensor, indices: *const aclTensor, offsets: *const aclTensor, scaleGradByFreq: bool, mode: i64, sparse: bool, perSampleWeights: *const aclTensor, includeLastOffset: bool, paddingIdx: i64, output: *mut aclTensor, offset2bag: *mut aclTensor, bagSize: *mut aclTensor, maxIndices: *mut aclTensor);
-    aclnnEmbeddingDenseBackward(grad: *const aclTensor, indices: *const aclTensor, numWeights: u64, paddingIdx: u64, scaleGradByFreq: bool, out: *const aclTensor);
-    aclnnEmbedding(weight: *const aclTensor, indices: *const aclTensor, out: *const aclTensor);
-    aclnnEmbeddingRenorm(selfRef: *mut aclTensor, indices: *const aclTensor, maxNorm: f64, normType: f64);
-    aclnnErfinv(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnExpandIntoJaggedPermute(permute: *const aclTensor, inputOffset: *const aclTensor, outputOffset: *const aclTensor, outputSize: i64, outputPermuteOutOut: *const aclTensor);
-    aclnnFakeQuantPerChannelAffineCachemask(self_: *const aclTensor, scale: *const aclTensor, zeroPoint: *const aclTensor, axis: i64, quantMin: i64, quantMax: i64, out: *mut aclTensor, mask: *mut aclTensor);
-    aclnnFakeQuantPerTensorAffineCachemask(self_: *const aclTensor, scale: *const aclTensor, zeroPoint: *const aclTensor, fakeQuantEnbled: f32, quantMin: i64, quantMax: i64, out: *mut aclTensor, mask: *mut aclTensor);
-    aclnnFastBatchNormBackward(gradOut: *const aclTensor, input: *const aclTensor, weight: *const aclTensor, runningMean: *const aclTensor, runningVar: *const aclTensor, saveMean: *const aclTensor, saveInvstd: *const aclTensor, training: bool, eps: f64, outputMask: *const aclBoolArray, version: c_int, gradInput: *mut aclTensor, gradWeight: *mut aclTensor, gradBias: *mut aclTensor);
-    aclnnFastGeluBackward(gradOutput: *const aclTensor, self_: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnFastGelu(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnFastLayerNorm(input: *const aclTensor, normalizedShape: *const aclIntArray, weightOptional: *const aclTensor, biasOptional: *const aclTensor, eps: f64, out: *mut aclTensor, meanOutOptional: *mut aclTensor, rstdOutOptional: *mut aclTensor);
-    aclnnFatreluMul(input: *const aclTensor, threshold: *const aclTensor, out: *const aclTensor);
-    aclnnFlatQuant(x: *const aclTensor, kroneckerP1: *const aclTensor, kroneckerP2: *const aclTensor, clipRatio: f64, out: *mut aclTensor, quantScale: *mut aclTensor);
-    aclnnFlatQuantV2(x: *const aclTensor, kroneckerP1: *const aclTensor, kroneckerP2: *const aclTensor, clipRatio: f64, dstTypeMax: f64, out: *mut aclTensor, quantScale: *mut aclTensor);
-    aclnnFlatQuantV3(x: *const aclTensor, kroneckerP1: *const aclTensor, kroneckerP2: *const aclTensor, groupListOptional: *const aclTensor, clipRatio: f64, dstTypeMax: f64, groupListType: i64, out: *mut aclTensor, quantScale: *mut aclTensor);
-    aclnnFlip(self_: *const aclTensor, dims: *const aclIntArray, out: *mut aclTensor);
-    aclnnForeachACosInplace(x: *const aclTensorList);
-    aclnnForeachAbs(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachAcos(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachAddList(x1: *const aclTensorList, x2: *const aclTensorList, alpha: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddListInplace(x1: *const aclTensorList, x2: *const aclTensorList, alpha: *const aclTensor);
-    aclnnForeachAddListV2(x1: *const aclTensorList, x2: *const aclTensorList, alpha: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachAddScalar(x: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddScalarList(x: *const aclTensorList, scalars: *const aclScalarList, out: *const aclTensorList);
-    aclnnForeachAddScalarV2(x: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachAddcdivList(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalars: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddcdivScalar(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddcdivScalarList(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalars: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddcdivScalarV2(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachAddcmulList(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalars: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddcmulScalar(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddcmulScalarList(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalars: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachAddcmulScalarV2(x1: *const aclTensorList, x2: *const aclTensorList, x3: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachAsin(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachAtan(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachCopy(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachCos(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachCosh(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachDivList(x1: *const aclTensorList, x2: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachDivListInplace(x1: *const aclTensorList, x2: *const aclTensorList);
-    aclnnForeachDivScalar(x: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachDivScalarList(x: *const aclTensorList, scalars: *const aclScalarList, out: *const aclTensorList);
-    aclnnForeachDivScalarV2(x: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachErf(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachErfc(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachExp(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachExpm1(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachLerpList(x1: *const aclTensorList, x2: *const aclTensorList, weight: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachLerpScalar(x1: *const aclTensorList, x2: *const aclTensorList, weight: *const aclScalar, out: *const aclTensorList);
-    aclnnForeachLog10(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachLog1p(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachLog2(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachLog(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachLogInplace(x: *const aclTensorList);
-    aclnnForeachMaximumList(x1: *const aclTensorList, x2: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachMaximumScalar(x: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachMaximumScalarList(x: *const aclTensorList, scalars: *const aclScalarList, out: *const aclTensorList);
-    aclnnForeachMaximumScalarV2(x: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachMinimumList(x1: *const aclTensorList, x2: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachMinimumScalar(x: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachMinimumScalarList(x: *const aclTensorList, scalars: *const aclScalarList, out: *const aclTensorList);
-    aclnnForeachMinimumScalarV2(x: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachMulList(x1: *const aclTensorList, x2: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachMulListInplace(x1: *const aclTensorList, x2: *const aclTensorList);
-    aclnnForeachMulScalar(x: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachMulScalarInplace(x: *const aclTensorList, scalar: *const aclTensor);
-    aclnnForeachMulScalarList(x: *const aclTensorList, scalars: *const aclScalarList, out: *const aclTensorList);
-    aclnnForeachMulScalarV2(x: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachNeg(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachNonFiniteCheckAndUnscale(scaledGrads: *const aclTensorList, foundInf: *const aclTensor, invScale: *const aclTensor);
-    aclnnForeachNorm(x: *const aclTensorList, scalar: *const aclScalar, out: *const aclTensorList);
-    aclnnForeachPowList(x1: *const aclTensorList, x2: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachPowScalarAndTensor(scalar: *const aclScalar, x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachPowScalar(x: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachPowScalarList(x: *const aclTensorList, scalars: *const aclScalarList, out: *const aclTensorList);
-    aclnnForeachPowScalarV2(x: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachReciprocal(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachRoundOffNumber(x: *const aclTensorList, roundMode: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachRoundOffNumberV2(x: *const aclTensorList, roundMode: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachSigmoid(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachSign(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachSin(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachSinh(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachSqrt(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachSubList(x1: *const aclTensorList, x2: *const aclTensorList, alpha: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachSubListInplace(x1: *const aclTensorList, x2: *const aclTensorList, alpha: *const aclTensor);
-    aclnnForeachSubListV2(x1: *const aclTensorList, x2: *const aclTensorList, alpha: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachSubScalar(x: *const aclTensorList, scalar: *const aclTensor, out: *const aclTensorList);
-    aclnnForeachSubScalarInplace(x: *const aclTensorList, scalar: *const aclTensor);
-    aclnnForeachSubScalarList(x: *const aclTensorList, scalars: *const aclScalarList, out: *const aclTensorList);
-    aclnnForeachSubScalarV2(x: *const aclTensorList, scalar: *const aclScalar, out: *mut aclTensorList);
-    aclnnForeachTan(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachTanh(x: *const aclTensorList, out: *const aclTensorList);
-    aclnnForeachZeroInplace(x: *const aclTensorList);
-    aclnnFusedAdamw(paramsRef: *const aclTensorList, grads: *const aclTensorList, expAvgsRef: *const aclTensorList, expAvgSqsRef: *const aclTensorList, maxExpAvgSqsRef: *const aclTensorList, stateSteps: *const aclTensorList, gradScaleOptional: *const aclTensor, foundInfOptional: *const aclTensor, lr: f64, beta1: f64, beta2: f64, weightDecay: f64, eps: f64, amsgrad: bool, maximize: bool);
-    aclnnFusedCrossEntropyLossWithMaxSum(logitsMax: *const aclTensor, sumExpLogits: *const aclTensor, predictedLogits: *const aclTensor, labelSmoothing: f32, inputOptional: *const aclTensor, weightOptional: *const aclTensor, vocabParallelLogitsOptional: *const aclTensor, lossOut: *mut aclTensor, softMaxOutOptional: *mut aclTensor);
-    aclnnFusedLinearCrossEntropyLossGrad(grad: *const aclTensor, input: *const aclTensor, weight: *const aclTensor, targetMask: *const aclTensor, maskedTarget: *const aclTensor, labelSmoothing: f32, logitsMaxOptional: *const aclTensor, sumExpLogitsOptional: *const aclTensor, softmaxOptional: *const aclTensor, inputGradOut: *mut aclTensor, weightGradOut: *mut aclTensor);
-    aclnnFusedLinearOnlineMaxSum(input: *const aclTensor, weight: *const aclTensor, target: *const aclTensor, vocabStartIndex: i64, vocabEndIndex: i64, logitsMaxLocalOut: *mut aclTensor, sumExpLogitsLocalOut: *mut aclTensor, predictedLogitsLocalOut: *mut aclTensor, targetMaskOut: *mut aclTensor, maskedTargetOut: *mut aclTensor, vocabParallelLogitsOutOptional: *mut aclTensor);
-    aclnnFusedMatmul(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, x3: *const aclTensor, fusedOpType: *const c_char, cubeMathType: i8, y: *const aclTensor);
-    aclnnFusedQuantMatmul(x1: *const aclTensor, x2: *const aclTensor, x1Scale: *const aclTensor, x2Scale: *const aclTensor, yScaleOptional: *const aclTensor, x1OffsetOptional: *const aclTensor, x2OffsetOptional: *const aclTensor, yOffsetOptional: *const aclTensor, biasOptional: *const aclTensor, x3Optional: *const aclTensor, fusedOpType: *const c_char, groupSizeOptional: i64, out: *mut aclTensor);
-    aclnnFusedQuantMatmulWeightNz(x1: *const aclTensor, x2: *const aclTensor, x1Scale: *const aclTensor, x2Scale: *const aclTensor, yScaleOptional: *const aclTensor, x1OffsetOptional: *const aclTensor, x2OffsetOptional: *const aclTensor, yOffsetOptional: *const aclTensor, biasOptional: *const aclTensor, x3Optional: *const aclTensor, fusedOpType: *const c_char, groupSizeOptional: i64, out: *mut aclTensor);
-    aclnnFusedSgd(paramsRef: *const aclTensorList, gradsRef: *const aclTensorList, momentumBufferListOptionalRef: *const aclTensorList, gradScaleOptional: *const aclTensor, weightDecay: f32, momentum: f32, lr: f32, dampening: f32, nesterov: bool, maximize: bool, isFirstStep: bool);
-    aclnnGRUBackward(input: *const aclTensor, params: *const aclTensorList, hx: *const aclTensor, dy: *const aclTensor, dh: *const aclTensor, r: *const aclTensorList, z: *const aclTensorList, n: *const aclTensorList, hn: *const aclTensorList, h: *const aclTensorList, batchSizes: *const aclTensor, hasBias: bool, numLayers: i64, bidirection: bool, batchFirst: bool, dxOut: *mut aclTensor, dhPrevOut: *mut aclTensor, dparamsOut: *mut aclTensorList);
-    aclnnGRU(input: *const aclTensor, params: *const aclTensorList, hx: *const aclTensor, batchSizes: *const aclTensor, hasBias: bool, numLayers: i64, dropout: f64, train: bool, bidirection: bool, batchFirst: bool, output: *mut aclTensor, hy: *mut aclTensor, rOut: *mut aclTensorList, zOut: *mut aclTensorList, nOut: *mut aclTensorList, hnOut: *mut aclTensorList, hOut: *mut aclTensorList);
-    aclnnGather(self_: *const aclTensor, dim: i64, index: *const aclTensor, out: *mut aclTensor);
-    aclnnGatherNd(self_: *const aclTensor, indices: *const aclTensor, negativeIndexSupport: bool, out: *mut aclTensor);
-    aclnnGatherV2(self_: *const aclTensor, dim: i64, index: *const aclTensor, out: *mut aclTensor);
-    aclnnGatherV3(self_: *const aclTensor, dim: i64, index: *const aclTensor, batchDims: i64, mode: i64, out: *mut aclTensor);
-    aclnnGeGluBackward(gradOutput: *const aclTensor, self_: *const aclTensor, gelu: *const aclTensor, dim: i64, approximate: i64, gradInput: *mut aclTensor);
-    aclnnGeGlu(self_: *const aclTensor, dim: i64, approximate: i64, out: *mut aclTensor, outGelu: *mut aclTensor);
-    aclnnGeGluV3Backward(gradOutput: *const aclTensor, self_: *const aclTensor, gelu: *const aclTensor, dim: i64, approximate: i64, activateLeft: bool, gradInput: *mut aclTensor);
-    aclnnGeGluV3(self_: *const aclTensor, dim: i64, approximate: i64, activateLeft: bool, out: *mut aclTensor, outGelu: *mut aclTensor);
-    aclnnGeluBackward(gradOutput: *const aclTensor, self_: *const aclTensor, gradInput: *const aclTensor);
-    aclnnGeluBackwardV2(gradOutput: *const aclTensor, self_: *const aclTensor, approximate: *mut c_char, gradInput: *mut aclTensor);
-    aclnnGelu(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnGeluMul(input: *const aclTensor, approximateOptional: *mut c_char, out: *const aclTensor);
-    aclnnGeluQuant(self_: *const aclTensor, inputScaleOptional: *const aclTensor, inputOffsetOptional: *const aclTensor, approximate: *const c_char, quantMode: *const c_char, roundMode: *const c_char, dstType: i64, y: *const aclTensor, outScaleOptional: *const aclTensor);
-    aclnnGeluV2(x: *const aclTensor, approximate: i64, y: *mut aclTensor);
-    aclnnGemm(A: *const aclTensor, B: *const aclTensor, C: *const aclTensor, alpha: f32, beta: f32, transA: i64, transB: i64, out: *mut aclTensor, cubeMathType: i8);
-    aclnnGemmaRmsNorm(x: *const aclTensor, gamma: *const aclTensor, epsilon: f64, yOut: *const aclTensor, rstdOut: *const aclTensor);
-    aclnnGluBackward(gradOut: *const aclTensor, self_: *const aclTensor, dim: i64, out: *const aclTensor);
-    aclnnGlu(self_: *const aclTensor, dim: i64, out: *const aclTensor);
-    aclnnGroupNormBackward(gradOut: *const aclTensor, input: *const aclTensor, mean: *const aclTensor, rstd: *const aclTensor, gamma: *const aclTensor, N: i64, C: i64, HxW: i64, group: i64, outputMask: *const aclBoolArray, gradInput: *mut aclTensor, gradGammaOut: *mut aclTensor, gradBetaOut: *mut aclTensor);
-    aclnnGroupNorm(self_: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, N: i64, C: i64, HxW: i64, group: i64, eps: f64, out: *mut aclTensor, meanOut: *mut aclTensor, rstdOut: *mut aclTensor);
-    aclnnGroupNormSilu(self_: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, group: i64, eps: f64, out: *mut aclTensor, meanOut: *mut aclTensor, rstdOut: *mut aclTensor);
-    aclnnGroupNormSiluQuant(self_: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, quantScale: *const aclTensor, group: i64, eps: f64, activateSilu: bool, out: *mut aclTensor, meanOut: *mut aclTensor, rstdOut: *mut aclTensor);
-    aclnnGroupNormSiluV2(self_: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, group: i64, eps: f64, activateSilu: bool, out: *mut aclTensor, meanOut: *mut aclTensor, rstdOut: *mut aclTensor);
-    aclnnGroupNormSwish(x: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, numGroups: i64, dataFormatOptional: *mut c_char, eps: f64, activateSwish: bool, swishScale: f64, yOut: *const aclTensor, meanOut: *const aclTensor, rstdOut: *const aclTensor);
-    aclnnGroupNormSwishGrad(dy: *const aclTensor, mean: *const aclTensor, rstd: *const aclTensor, x: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, numGroups: i64, dataFormatOptional: *mut c_char, swishScale: f64, dgammaIsRequire: bool, dbetaIsRequire: bool, dxOut: *const aclTensor, dgammaOut: *const aclTensor, dbetaOut: *const aclTensor);
-    aclnnGroupQuant(x: *const aclTensor, scale: *const aclTensor, groupIndex: *const aclTensor, offsetOptional: *const aclTensor, dstType: i32, y: *mut aclTensor);
-    aclnnGroupedDynamicBlockQuant(x: *const aclTensor, groupList: *const aclTensor, minScale: f64, roundModeOptional: *mut c_char, dstType: i64, rowBlockSize: i64, colBlockSize: i64, groupListType: i64, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnGroupedDynamicBlockQuantV2(x: *const aclTensor, groupList: *const aclTensor, minScale: f64, roundModeOptional: *mut c_char, dstType: i64, rowBlockSize: i64, colBlockSize: i64, groupListType: i64, dstTypeMax: f64, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnGroupedDynamicMxQuant(x: *const aclTensor, groupIndex: *const aclTensor, roundMode: *const c_char, dstType: i64, blocksize: i64, y: *const aclTensor, mxscale: *const aclTensor);
-    aclnnGroupedDynamicMxQuantV2(x: *const aclTensor, groupIndex: *const aclTensor, roundMode: *const c_char, dstType: i64, blocksize: i64, scaleAlg: i64, dstTypeMax: f64, y: *const aclTensor, mxscale: *const aclTensor);
-    aclnnGroupedDynamicMxQuantWithDualAxis(x: *const aclTensor, groupIndex: *const aclTensor, roundModeOptional: *mut c_char, scaleAlg: i64, dstDtype: i64, maxDtypeValue: f64, y1Out: *const aclTensor, y1ScaleOut: *const aclTensor, y2Out: *const aclTensor, y2ScaleOut: *const aclTensor);
-    aclnnGroupedQuantMax(x: *const aclTensor, scale: *const aclTensor, groupList: *const aclTensor, roundMode: *const c_char, dstType: i64, y: *const aclTensor, amax: *const aclTensor);
-    aclnnHardshrinkBackward(gradOutput: *const aclTensor, self_: *const aclTensor, lambd: *const aclScalar, gradInput: *mut aclTensor);
-    aclnnHardshrink(self_: *const aclTensor, lambd: *const aclScalar, out: *mut aclTensor);
-    aclnnHardsigmoidBackward(gradOutput: *const aclTensor, self_: *const aclTensor, out: *mut aclTensor);
-    aclnnHardsigmoid(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnHardswishBackward(gradOutput: *const aclTensor, self_: *const aclTensor, out: *mut aclTensor);
-    aclnnHardswishBackwardV2(gradOutput: *const aclTensor, self_: *const aclTensor, out: *mut aclTensor);
-    aclnnHardswish(self_: *const aclTensor, out: *const aclTensor);
-    aclnnHardtanhBackward(gradOutput: *const aclTensor, self_: *const aclTensor, min: *const aclScalar, max: *const aclScalar, out: *mut aclTensor);
-    aclnnHeaviside(input: *const aclTensor, values: *const aclTensor, out: *mut aclTensor);
-    aclnnIndexAdd(self_: *const aclTensor, dim: i64, index: *const aclTensor, source: *const aclTensor, alpha: *const aclScalar, out: *mut aclTensor);
-    aclnnIndexAddV2(self_: *const aclTensor, dim: i64, index: *const aclTensor, source: *const aclTensor, alpha: *const aclScalar, mode: i64, out: *mut aclTensor);
-    aclnnIndexCopy(selfRef: *mut aclTensor, dim: i64, index: *const aclTensor, source: *const aclTensor, outRef: *mut aclTensor);
-    aclnnIndexFill(self_: *const aclTensor, dim: i64, index: *const aclTensor, value: *const aclScalar, out: *mut aclTensor);
-    aclnnIndexFillTensor(self_: *const aclTensor, dim: i64, index: *const aclIntArray, value: *const aclScalar, out: *mut aclTensor);
-    aclnnIndex(self_: *const aclTensor, indices: *const aclTensorList, out: *mut aclTensor);
-    aclnnIndexPutImpl(selfRef: *mut aclTensor, indices: *const aclTensorList, values: *const aclTensor, accumulate: bool, unsafe_: bool);
-    aclnnIndexSelect(self_: *const aclTensor, dim: i64, index: *const aclTensor, out: *mut aclTensor);
-    aclnnInplaceAddRelu(selfRef: *mut aclTensor, other: *const aclTensor, alpha: *mut aclScalar);
-    aclnnInplaceAddRmsNorm(x1Ref: *mut aclTensor, x2Ref: *mut aclTensor, gamma: *const aclTensor, epsilon: f64, rstdOut: *const aclTensor);
-    aclnnInplaceAddbmm(selfRef: *mut aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, cubeMathType: i8);
-    aclnnInplaceAddmm(selfRef: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, cubeMathType: i8);
-    aclnnInplaceBaddbmm(selfRef: *const aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, cubeMathType: i8);
-    aclnnInplaceCelu(selfRef: *mut aclTensor, alpha: *const aclScalar);
-    aclnnInplaceElu(selfRef: *mut aclTensor, alpha: *const aclScalar, scale: *const aclScalar, inputScale: *const aclScalar);
-    aclnnInplaceErfinv(selfRef: *const aclTensor);
-    aclnnInplaceHardsigmoid(self_: *const aclTensor);
-    aclnnInplaceHardswish(self_: *const aclTensor);
-    aclnnInplaceIndexCopy(selfRef: *mut aclTensor, dim: i64, index: *const aclTensor, source: *const aclTensor);
-    aclnnInplaceIndexFill(selfRef: *mut aclTensor, dim: i64, index: *const aclTensor, value: *const aclScalar);
-    aclnnInplaceIndexFillTensor(selfRef: *mut aclTensor, dim: i64, index: *const aclIntArray, value: *const aclScalar);
-    aclnnInplaceLeakyRelu(selfRef: *mut aclTensor, negativeSlope: *const aclScalar);
-    aclnnInplaceMaskedScatter(selfRef: *mut aclTensor, mask: *const aclTensor, source: *const aclTensor);
-    aclnnInplaceMish(selfRef: *mut aclTensor);
-    aclnnInplacePut(selfRef: *mut aclTensor, index: *const aclTensor, source: *const aclTensor, accumulate: bool);
-    aclnnInplaceQuantScatter(selfRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, quantScales: *const aclTensor, quantZeroPoints: *const aclTensor, axis: i64, quantAxis: i64, reduction: i64);
-    aclnnInplaceQuantScatterV2(selfRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, quantScales: *const aclTensor, quantZeroPoints: *const aclTensor, axis: i64, quantAxis: i64, reduction: i64, roundMode: *const c_char);
-    aclnnInplaceRReluWithNoise(self_: *const aclTensor, noise: *const aclTensor, lower: *const aclScalar, upper: *const aclScalar, training: bool, seed: i64, offset: i64);
-    aclnnInplaceRelu(selfRef: *mut aclTensor);
-    aclnnInplaceRenorm(selfRef: *mut aclTensor, p: *const aclScalar, dim: i64, maxNorm: *const aclScalar);
-    aclnnInplaceScatter(selfRef: *mut aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, reduce: i64);
-    aclnnInplaceScatterReduce(selfRef: *mut aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, reduce: i64, includeSelf: bool);
-    aclnnInplaceScatterUpdate(data: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, axis: i64);
-    aclnnInplaceScatterValue(selfRef: *mut aclTensor, dim: i64, index: *const aclTensor, value: *const aclScalar, reduce: i64);
-    aclnnInplaceSelu(selfRef: *mut aclTensor);
-    aclnnInplaceSigmoid(selfRef: *mut aclTensor);
-    aclnnInplaceThreshold(selfRef: *mut aclTensor, threshold: *const aclScalar, value: *const aclScalar);
-    aclnnInstanceNorm(x: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, dataFormat: *const c_char, eps: f64, y: *mut aclTensor, mean: *mut aclTensor, variance: *mut aclTensor);
-    aclnnInverse(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnKlDivBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, reduction: i64, logTarget: bool, out: *mut aclTensor);
-    aclnnKlDivTargetBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, reduction: i64, logTarget: bool, gradTarget: *mut aclTensor);
-    aclnnKthvalue(self_: *const aclTensor, k: i64, dim: i64, keepdim: bool, valuesOut: *mut aclTensor, indicesOut: *mut aclTensor);
-    aclnnL1LossBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, reduction: i64, gradInput: *mut aclTensor);
-    aclnnL1Loss(self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnLSTM(input: *const aclTensor, params: *const aclTensorList, hx: *const aclTensorList, batchSizes: *const aclTensor, hasBias: bool, numLayers: i64, dropout: f64, train: bool, bidirectional: bool, batchFirst: bool, output: *mut aclTensor, hy: *mut aclTensor, cy: *mut aclTensor, iOut: *mut aclTensorList, jOut: *mut aclTensorList, fOut: *mut aclTensorList, oOut: *mut aclTensorList, hOut: *mut aclTensorList, cOut: *mut aclTensorList, tanhCOut: *mut aclTensorList);
-    aclnnLayerNormBackward(gradOut: *const aclTensor, input: *const aclTensor, normalizedShape: *const aclIntArray, mean: *const aclTensor, rstd: *const aclTensor, weightOptional: *const aclTensor, biasOptional: *const aclTensor, outputMask: *const aclBoolArray, gradInputOut: *mut aclTensor, gradWeightOut: *mut aclTensor, gradBiasOut: *mut aclTensor);
-    aclnnLayerNorm(input: *const aclTensor, normalizedShape: *const aclIntArray, weightOptional: *const aclTensor, biasOptional: *const aclTensor, eps: f64, out: *mut aclTensor, meanOutOptional: *mut aclTensor, rstdOutOptional: *mut aclTensor);
-    aclnnLayerNormQuant(x: *const aclTensor, gammma: *const aclTensor, beta: *const aclTensor, scale: *const aclTensor, zeroPointsOptional: *const aclTensor, quantMode: c_int, epsilon: f64, res: *mut aclTensor, scaleOut: *mut aclTensor);
-    aclnnLayerNormWithImplMode(input: *const aclTensor, normalizedShape: *const aclIntArray, weightOptional: *const aclTensor, biasOptional: *const aclTensor, eps: f64, out: *mut aclTensor, meanOutOptional: *mut aclTensor, rstdOutOptional: *mut aclTensor, implMode: i32);
-    aclnnLeakyReluBackward(gradOutput: *const aclTensor, self_: *const aclTensor, negativeSlope: *const aclScalar, selfIsResult: bool, out: *mut aclTensor);
-    aclnnLeakyRelu(self_: *const aclTensor, negativeSlope: *const aclScalar, out: *mut aclTensor);
-    aclnnLinalgVectorNorm(self_: *const aclTensor, ord: *const aclScalar, dims: *const aclIntArray, keepDims: bool, dtype: i32, out: *mut aclTensor);
-    aclnnLogSigmoidBackward(gradOutput: *const aclTensor, self_: *const aclTensor, buffer: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnLogSigmoidForward(self_: *const aclTensor, out: *mut aclTensor, buffer: *mut aclTensor);
-    aclnnLogSigmoid(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnLogSoftmaxBackward(gradOutput: *const aclTensor, output: *const aclTensor, dim: i64, out: *mut aclTensor);
-    aclnnLogSoftmax(self_: *const aclTensor, dim: i64, out: *mut aclTensor);
-    aclnnLogit(input: *const aclTensor, eps: f64, out: *const aclTensor);
-    aclnnLogitGrad(x: *const aclTensor, dy: *const aclTensor, eps: f64, out: *const aclTensor);
-    aclnnLstmBackward(input: *const aclTensor, hx: *const aclTensorList, params: *const aclTensorList, dy: *const aclTensor, dh: *const aclTensor, dc: *const aclTensor, i: *const aclTensorList, g: *const aclTensorList, f: *const aclTensorList, o: *const aclTensorList, h: *const aclTensorList, c: *const aclTensorList, tanhc: *const aclTensorList, batchSizesOptional: *const aclTensor, hasBias: bool, numLayers: i64, dropout: f64, train: bool, bidirectional: bool, batchFirst: bool, outputMask: *const aclBoolArray, dxOut: *mut aclTensor, dhPrevOut: *mut aclTensor, dcPrevOut: *mut aclTensor, dparamsOut: *mut aclTensorList);
-    aclnnMaskedSoftmaxWithRelPosBias(x: *const aclTensor, attenMaskOptional: *const aclTensor, relativePosBias: *const aclTensor, scaleValue: f64, innerPrecisionMode: i64, out: *const aclTensor);
-    aclnnMatmulCompress(x: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, compressIndex: *const aclTensor, out: *mut aclTensor);
-    aclnnMatmulEmuSplitWeight(x: *const aclTensor, wHigh: *const aclTensor, wLow: *const aclTensor, y: *const aclTensor, wLowScale: f32, yDtype: i8);
-    aclnnMatmul(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cubeMathType: i8);
-    aclnnMatmulWeightNz(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cubeMathType: i8);
-    aclnnMaxPool2dWithIndicesBackward(gradOutput: *const aclTensor, self_: *const aclTensor, indices: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, ceilMode: bool, gradInput: *mut aclTensor);
-    aclnnMaxPool2dWithIndices(self_: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, ceilMode: bool, out: *mut aclTensor, indices: *mut aclTensor);
-    aclnnMaxPool2dWithMaskBackward(gradOutput: *const aclTensor, self_: *const aclTensor, indices: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, ceilMode: bool, gradInput: *mut aclTensor);
-    aclnnMaxPool2dWithMask(self_: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, ceilMode: bool, out: *mut aclTensor, indices: *mut aclTensor);
-    aclnnMaxPool3dWithArgmaxBackward(gradOutput: *const aclTensor, self_: *const aclTensor, indices: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, ceilMode: bool, gradInput: *mut aclTensor);
-    aclnnMaxPool3dWithArgmax(self_: *const aclTensor, kernelSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, ceilMode: bool, out: *mut aclTensor, indices: *mut aclTensor);
-    aclnnMaxPool(self_: *const aclTensor, kernelShape: *const aclIntArray, strides: *const aclIntArray, autoPad: i64, pads: *const aclIntArray, dilations: *const aclIntArray, ceilMode: i64, out: *mut aclTensor);
-    aclnnMaxUnpool2dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, indices: *const aclTensor, outputSize: *const aclIntArray, out: *mut aclTensor);
-    aclnnMaxUnpool2d(self_: *const aclTensor, indices: *const aclTensor, outputSize: *const aclIntArray, out: *mut aclTensor);
-    aclnnMaxUnpool3dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, indices: *const aclTensor, outputSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, out: *mut aclTensor);
-    aclnnMaxUnpool3d(self_: *const aclTensor, indices: *const aclTensor, outputSize: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, outRef: *mut aclTensor);
-    aclnnMedianDim(self_: *const aclTensor, dim: i64, keepDim: bool, valuesOut: *mut aclTensor, indicesOut: *mut aclTensor);
-    aclnnMedian(self_: *const aclTensor, valuesOut: *mut aclTensor);
-    aclnnMishBackward(gradOutput: *const aclTensor, self_: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnMish(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnMm(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cubeMathType: i8);
-    aclnnModulateBackward(grad_output: *const aclTensor, input: *const aclTensor, scale: *const aclTensor, shift: *const aclTensor, grad_input: *const aclTensor, grad_scale: *const aclTensor, grad_shift: *const aclTensor);
-    aclnnModulate(self_: *const aclTensor, scaleOptional: *const aclTensor, shiftOptional: *const aclTensor, out: *mut aclTensor);
-    aclnnMseLossBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnMseLoss(self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnMseLossOut(self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnMultiScaleDeformableAttentionGrad(value: *const aclTensor, spatialShape: *const aclTensor, levelStartIndex: *const aclTensor, location: *const aclTensor, attnWeight: *const aclTensor, gradOutput: *const aclTensor, gradValue: *mut aclTensor, gradLocation: *mut aclTensor, gradAttnWeight: *mut aclTensor);
-    aclnnMultiScaleDeformableAttnFunction(value: *const aclTensor, spatialShape: *const aclTensor, levelStartIndex: *const aclTensor, location: *const aclTensor, attnWeight: *const aclTensor, output: *mut aclTensor);
-    aclnnMultilabelMarginLoss(self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor, isTarget: *mut aclTensor);
-    aclnnMv(self_: *const aclTensor, vec: *const aclTensor, out: *mut aclTensor, cubeMathType: i8);
-    aclnnMxToBlockMxQuant(x: *const aclTensor, mxscale: *const aclTensor, dstType: i64, y: *const aclTensor, scale1: *const aclTensor, scale2: *const aclTensor);
-    aclnnNLLLoss2dBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, weight: *const aclTensor, reduction: i64, ignoreIndex: i64, totalWeight: *mut aclTensor, out: *mut aclTensor);
-    aclnnNLLLoss2d(self_: *const aclTensor, target: *const aclTensor, weight: *const aclTensor, reduction: i64, ignoreIndex: i64, out: *mut aclTensor, totalWeightOut: *mut aclTensor);
-    aclnnNLLLossBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, weight: *const aclTensor, reduction: i64, ignoreIndex: i64, totalWeight: *const aclTensor, out: *mut aclTensor);
-    aclnnNLLLoss(self_: *const aclTensor, target: *const aclTensor, weight: *const aclTensor, reduction: i64, ignoreIndex: i64, out: *mut aclTensor, totalWeightOut: *mut aclTensor);
-    aclnnNanMedianDim(self_: *const aclTensor, dim: i64, keepDim: bool, valuesOut: *mut aclTensor, indicesOut: *mut aclTensor);
-    aclnnNanMedian(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnNonzero(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnNonzeroV2(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnNorm(self_: *const aclTensor, pScalar: *const aclScalar, dim: *const aclIntArray, keepdim: bool, out: *mut aclTensor);
-    aclnnPreluBackward(gradOutput: *const aclTensor, self_: *const aclTensor, weight: *const aclTensor, gradInput: *mut aclTensor, gradWeight: *mut aclTensor);
-    aclnnPrelu(self_: *const aclTensor, weight: *const aclTensor, out: *mut aclTensor);
-    aclnnQuantBatchMatmulInplaceAdd(x1: *const aclTensor, x2: *const aclTensor, x1ScaleOptional: *const aclTensor, x2Scale: *const aclTensor, yRef: *mut aclTensor, transposeX1: bool, transposeX2: bool, groupSize: i64);
-    aclnnQuantConvolution(input: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, transposed: bool, outputPadding: *const aclIntArray, groups: i64, offsetx: i32, roundMode: *const c_char, output: *mut aclTensor);
-    aclnnQuantConvolutionWeightNz(input: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, transposed: bool, outputPadding: *const aclIntArray, groups: i64, offsetx: i32, roundMode: *const c_char, output: *mut aclTensor);
-    aclnnQuantMatmulActivationQuantWeightNz(x1: *const aclTensor, x2: *const aclTensor, x1ScaleOptional: *const aclTensor, x2Scale: *const aclTensor, biasOptional: *const aclTensor, transposeX1: bool, transposeX2: bool, groupSize: i64, activationType: *const c_char, quantMode: *const c_char, roundMode: *const c_char, scaleAlg: i64, dstTypeMax: f64, yOut: *mut aclTensor, yScaleOut: *mut aclTensor);
-    aclnnQuantMatmulDequant(x: *const aclTensor, weight: *const aclTensor, weightScale: *const aclTensor, biasOptional: *const aclTensor, xScaleOptional: *const aclTensor, xOffsetOptional: *const aclTensor, smoothScaleOptional: *const aclTensor, xQuantMode: *mut c_char, transposeWeight: bool, out: *const aclTensor);
-    aclnnQuantMatmul(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, deqScale: f32, out: *mut aclTensor);
-    aclnnQuantMatmulReduceSumWeightNz(x1: *const aclTensor, x2: *const aclTensor, x1Scale: *const aclTensor, x2Scale: *const aclTensor, yScale: *const aclTensor, x1Offset: *const aclTensor, x2Offset: *const aclTensor, yOffset: *const aclTensor, bias: *const aclTensor, transposeX1: bool, transposeX2: bool, groupSize: i64, dims: *const aclIntArray, keepDims: bool, out: *mut aclTensor);
-    aclnnQuantMatmulV2(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, deqScale: *const aclTensor, adjX1: bool, adjX2: bool, out: *mut aclTensor);
-    aclnnQuantMatmulV3(x1: *const aclTensor, x2: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, bias: *const aclTensor, transposeX1: bool, transposeX2: bool, out: *const aclTensor);
-    aclnnQuantMatmulV4(x1: *const aclTensor, x2: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, pertokenScaleOptional: *const aclTensor, bias: *const aclTensor, transposeX1: bool, transposeX2: bool, out: *const aclTensor);
-    aclnnQuantMatmulV5(x1: *const aclTensor, x2: *const aclTensor, x1Scale: *const aclTensor, x2Scale: *const aclTensor, yScale: *const aclTensor, x1Offset: *const aclTensor, x2Offset: *const aclTensor, yOffset: *const aclTensor, bias: *const aclTensor, transposeX1: bool, transposeX2: bool, groupSize: i64, out: *mut aclTensor);
-    aclnnQuantMatmulWeightNz(x1: *const aclTensor, x2: *const aclTensor, x1Scale: *const aclTensor, x2Scale: *const aclTensor, yScale: *const aclTensor, x1Offset: *const aclTensor, x2Offset: *const aclTensor, yOffset: *const aclTensor, bias: *const aclTensor, transposeX1: bool, transposeX2: bool, groupSize: i64, out: *mut aclTensor);
-    aclnnQuantMax(x: *const aclTensor, scale: *const aclTensor, roundMode: *mut c_char, dstType: i64, y: *const aclTensor, amax: *const aclTensor);
-    aclnnQuantize(x: *const aclTensor, scales: *const aclTensor, zeroPoints: *const aclTensor, dtype: i32, axis: i32, out: *mut aclTensor);
-    aclnnQuantizedBatchNorm(input: *const aclTensor, mean: *const aclTensor, var: *const aclTensor, inputScale: *const aclScalar, inputZeroPoint: *const aclScalar, outputScale: *const aclScalar, outputZeroPoint: *const aclScalar, weight: *mut aclTensor, bias: *mut aclTensor, epsilon: f32, output: *mut aclTensor);
-    aclnnRReluWithNoise(self_: *const aclTensor, noise: *const aclTensor, lower: *const aclScalar, upper: *const aclScalar, training: bool, seed: i64, offset: i64, out: *mut aclTensor);
-    aclnnRelu(self_: *const aclTensor, out: *const aclTensor);
-    aclnnRenorm(self_: *const aclTensor, p: *const aclScalar, dim: i64, maxNorm: *const aclScalar, out: *mut aclTensor);
-    aclnnRepeatInterleave(self_: *const aclTensor, repeats: *const aclTensor, outputSize: i64, out: *mut aclTensor);
-    aclnnRepeatInterleaveGrad(yGrad: *const aclTensor, repeats: *const aclTensor, axis: i64, out: *const aclTensor);
-    aclnnRepeatInterleaveInt(self_: *const aclTensor, repeats: i64, outputSize: i64, out: *mut aclTensor);
-    aclnnRepeatInterleaveIntWithDim(self_: *const aclTensor, repeats: i64, dim: i64, outputSize: i64, out: *mut aclTensor);
-    aclnnRepeatInterleaveTensor(repeats: *const aclTensor, outputSize: i64, out: *mut aclTensor);
-    aclnnRepeatInterleaveWithDim(self_: *const aclTensor, repeats: *const aclTensor, dim: i64, outputSize: i64, out: *mut aclTensor);
-    aclnnRmsNormDynamicMxQuant(x: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, epsilon: f64, scaleAlg: i64, roundMode: *mut c_char, dstType: i64, outputRstd: bool, yOut: *mut aclTensor, mxscaleOut: *mut aclTensor, rstdOut: *mut aclTensor);
-    aclnnRmsNormDynamicQuant(x: *const aclTensor, gamma: *const aclTensor, smoothScalesOptional: *const aclTensor, betaOptional: *const aclTensor, epsilon: f64, dstType: i64, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnRmsNorm(x: *const aclTensor, gamma: *const aclTensor, epsilon: f64, yOut: *const aclTensor, rstdOut: *const aclTensor);
-    aclnnRmsNormGrad(dy: *const aclTensor, x: *const aclTensor, rstd: *const aclTensor, gamma: *const aclTensor, dxOut: *const aclTensor, dgammaOut: *const aclTensor);
-    aclnnRmsNormGradQuant(dy: *const aclTensor, x: *const aclTensor, rstd: *const aclTensor, gamma: *const aclTensor, scalesX: *const aclTensor, offsetXOptional: *const aclTensor, quantMode: *const c_char, divMode: bool, dxOut: *mut aclTensor, dgammaOut: *mut aclTensor);
-    aclnnRmsNormQuant(x: *const aclTensor, gamma: *const aclTensor, beta: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, epsilon: f64, y: *mut aclTensor);
-    aclnnRmsNormQuantV3(x: *const aclTensor, gamma: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, beta: *const aclTensor, epsilon: f64, divMode: bool, outputRstd: bool, y: *mut aclTensor, rstd: *mut aclTensor);
-    aclnnRotateQuant(x: *const aclTensor, rotation: *const aclTensor, alpha: *const aclTensor, axis: i64, roundMode: *mut c_char, scaleAlg: i64, dstTypeMax: f64, trans: bool, yOut: *mut aclTensor, scaleOut: *mut aclTensor);
-    aclnnScaledMaskedSoftmaxBackward(gradOutput: *const aclTensor, y: *const aclTensor, mask: *const aclTensor, scale: f64, fixTriuMask: bool, out: *mut aclTensor);
-    aclnnScaledMaskedSoftmax(x: *const aclTensor, mask: *const aclTensor, scale: f64, fixedTriuMask: bool, y: *mut aclTensor);
-    aclnnScatterAdd(self_: *const aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, out: *mut aclTensor);
-    aclnnScatterDiv(varRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, useLocking: bool);
-    aclnnScatter(self_: *const aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, reduce: i64, out: *mut aclTensor);
-    aclnnScatterList(var: *mut aclTensorList, indices: *const aclTensor, updates: *const aclTensor, mask: *const aclTensor, reduce: *mut c_char, axis: i64);
-    aclnnScatterMax(varRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, useLocking: bool);
-    aclnnScatterMin(varRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, useLocking: bool);
-    aclnnScatterMul(varRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor, useLocking: bool);
-    aclnnScatterNd(data: *const aclTensor, indices: *const aclTensor, updates: *const aclTensor, out: *mut aclTensor);
-    aclnnScatterNdUpdate(varRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor);
-    aclnnScatterReduce(self_: *const aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, reduce: i64, includeSelf: bool, out: *mut aclTensor);
-    aclnnScatterValue(self_: *const aclTensor, dim: i64, index: *const aclTensor, value: *const aclScalar, reduce: i64, out: *mut aclTensor);
-    aclnnSeluBackward(gradOutput: *const aclTensor, result: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnSelu(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnShrink(self_: *const aclTensor, lambd: *const aclScalar, bias: *const aclScalar, out: *mut aclTensor);
-    aclnnSigmoidBackward(gradOutput: *const aclTensor, output: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnSigmoid(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnSiluBackward(gradOutput: *const aclTensor, self_: *const aclTensor, gradInput: *mut aclTensor);
-    aclnnSilu(self_: *const aclTensor, out: *mut aclTensor);
-    aclnnSituGlu(x: *const aclTensor, dim: i64, beta: f64, linearBeta: f64, activateLeft: bool, out: *const aclTensor);
-    aclnnSituGluGrad(gradY: *const aclTensor, x: *const aclTensor, dim: i64, beta: f64, linearBeta: f64, activateLeft: bool, out: *const aclTensor);
-    aclnnSituMxQuant(x: *const aclTensor, beta: f32, linearBeta: f32, activateLeft: bool, axis: i64, dstType: i64, roundModeOptional: *mut c_char, yOut: *const aclTensor, yScaleOut: *const aclTensor);
-    aclnnSleep(cycles: *const aclIntArray);
-    aclnnSmoothL1LossBackward(gradOut: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, reduction: i64, beta: f32, gradInput: *mut aclTensor);
-    aclnnSmoothL1Loss(self_: *const aclTensor, target: *const aclTensor, reduction: i64, beta: f32, result: *mut aclTensor);
-    aclnnSoftMarginLossBackward(gradOutput: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnSoftMarginLoss(self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor);
-    aclnnSoftmaxBackward(gradOutput: *const aclTensor, output: *const aclTensor, dim: i64, out: *mut aclTensor);
-    aclnnSoftmaxCrossEntropyWithLogits(features: *const aclTensor, labels: *mut aclTensor, loss: *mut aclTensor, backprop: *mut aclTensor);
-    aclnnSoftmax(self_: *const aclTensor, dim: i64, out: *mut aclTensor);
-    aclnnSoftplusBackward(gradOutput: *const aclTensor, self_: *const aclTensor, beta: *const aclScalar, threshold: *const aclScalar, gradInput: *mut aclTensor);
-    aclnnSoftplus(self_: *const aclTensor, beta: *const aclScalar, threshold: *const aclScalar, out: *mut aclTensor);
-    aclnnSoftshrinkBackward(gradOutput: *const aclTensor, self_: *const aclTensor, lambda: *const aclScalar, gradInput: *mut aclTensor);
-    aclnnSoftshrink(self_: *const aclTensor, lambd: *const aclScalar, out: *mut aclTensor);
-    aclnnSparse4to2QuantMatmulWeightNz(x: *const aclTensor, sparseWeight: *const aclTensor, index: *const aclTensor, xScale: *const aclTensor, sparseWeightScale: *const aclTensor, biasOptional: *const aclTensor, out: *mut aclTensor);
-    aclnnSquaredRelu(input: *const aclTensor, out: *const aclTensor);
-    aclnnSwiGlu(x: *const aclTensor, dim: i64, out: *const aclTensor);
-    aclnnSwiGluGrad(yGrad: *const aclTensor, x: *const aclTensor, dim: i64, out: *const aclTensor);
-    aclnnSwiGluQuant(x: *const aclTensor, smoothScalesOptional: *const aclTensor, offsetsOptional: *const aclTensor, groupIndexOptional: *const aclTensor, activateLeft: bool, quantModeOptional: *mut c_char, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnSwiGluQuantV2(x: *const aclTensor, smoothScalesOptional: *const aclTensor, offsetsOptional: *const aclTensor, groupIndexOptional: *const aclTensor, activateLeft: bool, quantModeOptional: *mut c_char, groupListType: i64, dstType: i64, yOut: *const aclTensor, scaleOut: *const aclTensor);
-    aclnnSwigluBackwardMxQuantWithDualAxis(x: *const aclTensor, yGrad: *const aclTensor, groupIndexOptional: *const aclTensor, activateLeft: bool, roundModeOptional: *mut c_char, scaleAlg: i64, dstDtype: i64, maxDtypeValue: f64, y1Out: *const aclTensor, mxscale1Out: *const aclTensor, y2Out: *const aclTensor, mxscale2Out: *const aclTensor);
-    aclnnSwigluGroup(x: *const aclTensor, weightOptional: *const aclTensor, groupIndexOptional: *const aclTensor, clampLimit: f64, out: *const aclTensor);
-    aclnnSwigluGroupGrad(gradY: *const aclTensor, x: *const aclTensor, weightOptional: *const aclTensor, yOriginOptional: *const aclTensor, groupIndexOptional: *const aclTensor, clampLimit: f32, gradXOut: *mut aclTensor, gradWeightOutOptional: *mut aclTensor);
-    aclnnSwigluGroupQuant(x: *const aclTensor, weightOptional: *const aclTensor, groupIndexOptional: *const aclTensor, scaleOptional: *const aclTensor, dstType: i64, quantMode: i64, blockSize: i64, roundScale: bool, clampLimit: f64, dstTypeMax: f64, outputOrigin: bool, yOut: *const aclTensor, yScaleOut: *const aclTensor, yOriginOut: *const aclTensor);
-    aclnnSwigluGroupQuantGrad(gradY: *const aclTensor, x: *const aclTensor, weightOptional: *const aclTensor, yOriginOptional: *const aclTensor, groupIndexOptional: *const aclTensor, clampLimit: f64, gradXOut: *const aclTensor, gradWeightOutOptional: *const aclTensor);
-    aclnnSwigluMxQuant(x: *const aclTensor, groupIndexOptional: *const aclTensor, activateDim: i64, activateLeft: bool, swigluMode: i64, clampLimit: f64, gluAlpha: f64, gluBias: f64, groupMode: i64, axis: i64, dstType: i64, roundModeOptional: *mut c_char, scaleAlg: i64, maxDtypeValue: f64, yOut: *const aclTensor, mxscaleOut: *const aclTensor);
-    aclnnSwigluMxQuantWithDualAxis(x: *const aclTensor, groupIndexOptional: *const aclTensor, activateLeft: bool, roundModeOptional: *mut c_char, scaleAlg: i64, dstType: i64, maxDtypeValue: f64, y1Out: *const aclTensor, mxscale1Out: *const aclTensor, y2Out: *const aclTensor, mxscale2Out: *const aclTensor);
-    aclnnSwishBackward(gradOutput: *const aclTensor, self_: *const aclTensor, betaOptional: *const aclScalar, gradInput: *mut aclTensor);
-    aclnnSwish(self_: *const aclTensor, betaOptional: *const aclScalar, out: *mut aclTensor);
-    aclnnSyncBatchNormGatherStats(totalSum: *const aclTensor, totalSquareSum: *const aclTensor, sampleCount: *const aclTensor, mean: *mut aclTensor, variance: *mut aclTensor, momentum: f32, eps: f32, batchMean: *mut aclTensor, batchInvstd: *mut aclTensor);
-    aclnnTake(self_: *const aclTensor, index: *const aclTensor, out: *mut aclTensor);
-    aclnnTfScatterAdd(varRef: *mut aclTensor, indices: *const aclTensor, updates: *const aclTensor);
-    aclnnThnnFusedLstmCellBackward(gradHyOptional: *const aclTensor, gradCOptional: *const aclTensor, cx: *const aclTensor, cy: *const aclTensor, storage: *const aclTensor, hasBias: bool, gradGatesOut: *mut aclTensor, gradCxOut: *mut aclTensor, gradBiasOut: *mut aclTensor);
-    aclnnThnnFusedLstmCell(inputGates: *const aclTensor, hiddenGates: *const aclTensor, cx: *const aclTensor, inputBiasOptional: *const aclTensor, hiddenBiasOptional: *const aclTensor, hyOut: *mut aclTensor, cyOut: *mut aclTensor, storageOut: *mut aclTensor);
-    aclnnThresholdBackward(gradOutput: *const aclTensor, self_: *const aclTensor, threshold: *const aclScalar, out: *mut aclTensor);
-    aclnnThreshold(self_: *const aclTensor, threshold: *const aclScalar, value: *const aclScalar, out: *mut aclTensor);
-    aclnnTopKTopPSample(logits: *const aclTensor, topK: *const aclTensor, topP: *const aclTensor, q: *const aclTensor, eps: f64, isNeedLogits: bool, topKGuess: i64, logitsSelectIdx: *const aclTensor, logitsTopKPSelect: *const aclTensor);
-    aclnnTopKTopPSampleV2(logits: *const aclTensor, topK: *const aclTensor, topP: *const aclTensor, q: *const aclTensor, minPs: *const aclTensor, eps: f64, isNeedLogits: bool, topKGuess: i64, ksMax: i64, inputIsLogits: bool, isNeedSampleResult: bool, logitsSelectIdx: *const aclTensor, logitsTopKPSelect: *const aclTensor, logitsIdx: *const aclTensor, logitsSortMasked: *const aclTensor);
-    aclnnTopk(self_: *const aclTensor, k: i64, dim: i64, largest: bool, sorted: bool, valuesOut: *mut aclTensor, indicesOut: *mut aclTensor);
-    aclnnTransQuantParamV2(scale: *const aclTensor, offset: *const aclTensor, out: *const aclTensor);
-    aclnnTransQuantParamV3(scale: *const aclTensor, offset: *const aclTensor, roundMode: i64, out: *const aclTensor);
-    aclnnTransposeBatchMatMul(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, scale: *const aclTensor, permX1: *const aclIntArray, permX2: *const aclIntArray, permY: *const aclIntArray, cubeMathType: i8, batchSplitFactor: i32, out: *mut aclTensor);
-    aclnnTransposeBatchMatMulWeightNz(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, scale: *const aclTensor, permX1: *const aclIntArray, permX2: *const aclIntArray, permY: *const aclIntArray, cubeMathType: i8, batchSplitFactor: i32, out: *mut aclTensor);
-    aclnnTransposeQuantBatchMatMul(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, x1Scale: *const aclTensor, x2Scale: *const aclTensor, dtype: i32, groupSize: i64, permX1: *const aclIntArray, permX2: *const aclIntArray, permY: *const aclIntArray, batchSplitFactor: i32, out: *mut aclTensor);
-    aclnnTransposeQuantBatchMatMulWeightNz(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, x1Scale: *const aclTensor, x2Scale: *const aclTensor, dtype: i32, groupSize: i64, permX1: *const aclIntArray, permX2: *const aclIntArray, permY: *const aclIntArray, batchSplitFactor: i32, out: *mut aclTensor);
-    aclnnUnique2(self_: *const aclTensor, sorted: bool, returnInverse: bool, returnCounts: bool, valueOut: *mut aclTensor, inverseOut: *mut aclTensor, countsOut: *mut aclTensor);
-    aclnnUniqueConsecutive(self_: *const aclTensor, returnInverse: bool, returnCounts: bool, dim: i64, valueOut: *mut aclTensor, inverseOut: *mut aclTensor, countsOut: *mut aclTensor);
-    aclnnUniqueDim(self_: *const aclTensor, sorted: bool, returnInverse: bool, dim: i64, valueOut: *mut aclTensor, inverseOut: *mut aclTensor, countsOut: *mut aclTensor);
-    aclnnUnique(self_: *const aclTensor, sorted: bool, returnInverse: bool, valueOut: *mut aclTensor, inverseOut: *mut aclTensor);
-    aclnnWeightQuantBatchMatmul(x1: *const aclTensor, x2: *const aclTensor, diagonalMatrix: *const aclTensor, deqOffset: *const aclTensor, deqScale: *const aclTensor, addOffset: *const aclTensor, mulScale: *const aclTensor, bias: *const aclTensor, transposeX1: bool, transposeX2: bool, antiquantScale: f32, antiquantOffset: f32, out: *mut aclTensor);
-    aclnnWeightQuantBatchMatmulNz(x: *const aclTensor, weight: *const aclTensor, antiquantScale: *const aclTensor, antiquantOffsetOptional: *const aclTensor, quantScaleOptional: *const aclTensor, quantOffsetOptional: *const aclTensor, biasOptional: *const aclTensor, antiquantGroupSize: c_int, y: *const aclTensor);
-    aclnnWeightQuantBatchMatmulV2(x: *const aclTensor, weight: *const aclTensor, antiquantScale: *const aclTensor, antiquantOffsetOptional: *const aclTensor, quantScaleOptional: *const aclTensor, quantOffsetOptional: *const aclTensor, biasOptional: *const aclTensor, antiquantGroupSize: c_int, y: *const aclTensor);
-    aclnnWeightQuantBatchMatmulV3(x: *const aclTensor, weight: *const aclTensor, antiquantScale: *const aclTensor, antiquantOffsetOptional: *const aclTensor, quantScaleOptional: *const aclTensor, quantOffsetOptional: *const aclTensor, biasOptional: *const aclTensor, antiquantGroupSize: c_int, innerPrecise: c_int, y: *const aclTensor);
+    aclnnAdaLayerNormBackward(
+        gradOut input: Tensor, normalizedShape: Ints, rstd mean scale shift weightOptional
+        biasOptional: Tensor, gradInputOut gradScaleOut gradShiftOut gradWeightOut gradBiasOut: TensorMut);
+    aclnnAdaLayerNorm(x scale shift weightOptional biasOptional: Tensor, epsilon: f64, out: TensorMut);
+    aclnnAdaLayerNormV2(
+        x scale shift weightOptional biasOptional: Tensor, epsilon: f64, out meanOutOptional
+        rstdOutOptional: TensorMut);
+    aclnnAdaptiveAvgPool2dBackward, aclnnAdaptiveAvgPool3dBackward, aclnnHardsigmoidBackward,
+    aclnnHardswishBackward, aclnnHardswishBackwardV2
+        (gradOutput self_: Tensor, out: TensorMut);
+    aclnnAdaptiveAvgPool2d, aclnnAdaptiveAvgPool3d(self_: Tensor, outputSize: Ints, out: TensorMut);
+    aclnnAdaptiveMaxPool2dBackward, aclnnAdaptiveMaxPool3dBackward
+        (gradOutput self_ indices: Tensor, gradInput: TensorMut);
+    aclnnAdaptiveMaxPool2d, aclnnAdaptiveMaxPool3d
+        (self_: Tensor, outputSize: Ints, outputOut indicesOut: TensorMut);
+    aclnnAddLayerNorm(
+        x1 x2 gamma beta biasOptional: Tensor, epsilon: f64, additionalOutput: bool, yOut meanOut rstdOut
+        xOut: Tensor);
+    aclnnAddLayerNormGrad(dy x1 x2 rstd mean gamma dsumOptional dxOut dgammaOut dbetaOut: Tensor);
+    aclnnAddRelu(self_ other: Tensor, alpha: ScalarMut, out: TensorMut);
+    aclnnAddRmsNormCast(x1 x2 gamma: Tensor, epsilon: f64, y1Out y2Out rstdOut xOut: Tensor);
+    aclnnAddRmsNorm(x1 x2 gamma: Tensor, epsilon: f64, yOut rstdOut xOut: Tensor);
+    aclnnAdvanceStep(
+        inputTokens sampledTokenIds inputPositions seqLens slotMapping blockTables: Tensor, numSeqs numQueries
+        blockSize: i64);
+    aclnnAdvanceStepV2(
+        inputTokens sampledTokenIds inputPositions seqLens slotMapping blockTables specToken
+        acceptedNum: Tensor, numSeqs numQueries blockSize: i64);
+    aclnnApplyAdam(
+        varRef: TensorMut, m v beta1Power beta2Power lr beta1 beta2 epsilon grad: Tensor, useLocking
+        useNesterov: bool);
+    aclnnApplyAdamW(
+        varRef mRef vRef: TensorMut, beta1Power beta2Power lr weightDecay beta1 beta2 eps grad
+        maxGradNormOptional: Tensor, amsgrad maximize: bool);
+    aclnnApplyAdamWV2(
+        varRef mRef vRef maxGradNormOptionalRef: TensorMut, grad step: Tensor, lr beta1 beta2 weightDecay
+        eps: f32, amsgrad maximize: bool);
+    aclnnApplyFusedEmaAdam(
+        grad: Tensor, varRef mRef vRef sRef: TensorMut, step: Tensor, lr emaDecay beta1 beta2 eps: f64,
+        mode: i64, biasCorrection: bool, weightDecay: f64);
+    aclnnApplyTopKTopP(logits p k: Tensor, out: TensorMut);
+    aclnnAvgPool2dBackward(
+        gradOutput self_: Tensor, kernelSize stride padding: Ints, ceilMode countIncludePad: bool,
+        divisorOverride: i64, cubeMathType: i8, gradInput: TensorMut);
+    aclnnAvgPool2d(
+        self_: Tensor, kernelSize strides paddings: Ints, ceilMode countIncludePad: bool,
+        divisorOverride: i64, cubeMathType: i8, out: TensorMut);
+    aclnnAvgPool3dBackward(
+        gradOuput self_: Tensor, kernelSize stride padding: Ints, ceilMode countIncludePad: bool,
+        divisorOverride: i64, output: TensorMut);
+    aclnnAvgPool3d(
+        self_: Tensor, kernelSize stride padding: Ints, ceilMode countIncludePad: bool, divisorOverride: i64,
+        out: TensorMut);
+    aclnnBatchNormBackward(
+        gradOut input weight runningMean runningVar saveMean saveInvstd: Tensor, training: bool, eps: f64,
+        outputMask: Bools, gradInput gradWeight gradBias: TensorMut);
+    aclnnBatchNormElemtBackward
+        (gradOut input mean invstd weight sumDy sumDyXmu: Tensor, counter gradInput: TensorMut);
+    aclnnBatchNormElemt(input weight bias: Tensor, mean invstd: TensorMut, eps: f64, output: TensorMut);
+    aclnnBatchNormGatherStatsWithCounts(
+        input mean invstd: Tensor, runningMean runningVar: TensorMut, momentum eps: f64, counts: Tensor,
+        meanAll invstdAll: TensorMut);
+    aclnnBatchNorm(
+        input weight bias: Tensor, runningMean runningVar: TensorMut, training: bool, momentum eps: f64,
+        output saveMean saveInvstd: TensorMut);
+    aclnnBatchNormReduceBackward(
+        gradOut input mean invstd weight: Tensor, inputG weightG biasG: bool, sumDy sumDyXmu gradWeight
+        gradBias: TensorMut);
+    aclnnBatchNormReduce(x: Tensor, sum squareSum: TensorMut);
+    aclnnBidirectionLSTM(
+        x initH initC wIh wHh bIhOptional bHhOptional wIhReverseOptional wHhReverseOptional bIhReverseOptional
+        bHhReverseOptional: Tensor, numLayers: i64, isbias batchFirst bidirection: bool, yOut outputHOut
+        outputCOut: Tensor);
+    aclnnBidirectionLSTMV2(
+        x initH initC wIh wHh bIhOptional bHhOptional wIhReverseOptional wHhReverseOptional bIhReverseOptional
+        bHhReverseOptional batchSizeOptional: Tensor, numLayers: i64, isbias batchFirst bidirection
+        packed: bool, yOut outputHOut outputCOut: Tensor);
+    aclnnBinaryCrossEntropyBackward
+        (gradOutput self_ target weightOptional: Tensor, reduction: i64, out: TensorMut);
+    aclnnBinaryCrossEntropy(self_ target weight: Tensor, reduction: i64, out: TensorMut);
+    aclnnBinaryCrossEntropyWithLogitsBackward
+        (gradOutput self_ target weightOptional posWeightOptional: Tensor, reduction: i64, out: TensorMut);
+    aclnnBinaryCrossEntropyWithLogits
+        (self_ target weightOptional posWeightOptional: Tensor, reduction: i64, out: TensorMut);
+    aclnnBinaryCrossEntropyWithLogitsTargetBackward(
+        gradOutput self_ target weightOptional posWeightOptional: Tensor, reduction: i64,
+        gradTarget: TensorMut);
+    aclnnBucketize(self_ boundaries: Tensor, outInt32 right: bool, out: TensorMut);
+    aclnnCelu(self_: Tensor, alpha: Scalar, out: TensorMut);
+    aclnnChamferDistanceBackward
+        (xyz1 xyz2 idx1 idx2 gradDist1 gradDist2: Tensor, gradXyz1 gradXyz2: TensorMut);
+    aclnnClippedSwiglu
+        (x groupIndexOptional: Tensor, dim: i64, alpha limit bias: f64, interleaved: bool, out: Tensor);
+    aclnnClippedSwigluGrad(
+        gradY x groupIndexOptional: Tensor, dim: i64, alpha limit bias: f64, interleaved: bool,
+        gradXOut: Tensor);
+    aclnnClippedSwigluV2(
+        x groupIndexOptional: Tensor, dim: i64, alpha limit bias: f64, interleaved: bool, clampMode: i64,
+        out: Tensor);
+    aclnnCrossEntropyLoss(
+        input target weightOptional: Tensor, reductionOptional: TextMut, ignoreIndex: i64, labelSmoothing
+        lseSquareScaleForZloss: f64, returnZloss: bool, lossOut logProbOut zlossOut lseForZlossOut: Tensor);
+    aclnnCrossEntropyLossGrad(
+        gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional: Tensor,
+        reductionOptional: TextMut, ignoreIndex: i64, labelSmoothing lseSquareScaleForZloss: f64,
+        out: Tensor);
+    aclnnCrossEntropySumExpAndIndexLogit(
+        vocabParallelLogits target globalLogitsMax: Tensor, vocabStartIndex vocabEndIndex: i64,
+        predictedLogitsOut sumExpLogitsOut expLogitsOut targetOffsetOut targetMaskOut: Tensor);
+    aclnnCtcLossBackward(
+        gradOut logProbs targets: Tensor, inputLengths targetLengths: Ints, negLogLikelihood logAlpha: Tensor,
+        blank: i64, zeroInfinity: bool, out: TensorMut);
+    aclnnCtcLoss(
+        logProbs targets: Tensor, inputLengths targetlengths: Ints, blank: i64, zeroInfinity: bool,
+        negLogLikelihoodOut logAlphaOut: TensorMut);
+    aclnnDeepNorm(x gx beta gamma: Tensor, alpha epsilon: f64, meanOut rstdOut yOut: Tensor);
+    aclnnDeepNormGrad(dy x gx gamma mean rstd: Tensor, alpha: f64, dxOut dgxOut dbetaOut dgammaOut: Tensor);
+    aclnnDequantBias(x weightScale activateScaleOptional biasOptional: Tensor, outputDtype: i64, out: Tensor);
+    aclnnEluBackward(
+        gradOutput: Tensor, alpha scale inputScale: Scalar, isResult: bool, selfOrResult: Tensor,
+        gradInput: TensorMut);
+    aclnnElu(self_: Tensor, alpha scale inputScale: Scalar, out: TensorMut);
+    aclnnEmbeddingBag(
+        weight indices offsets: Tensor, scaleGradByFreq: bool, mode: i64, sparse: bool,
+        perSampleWeights: Tensor, includeLastOffset: bool, paddingIdx: i64, output offset2bag bagSize
+        maxIndices: TensorMut);
+    aclnnEmbeddingDenseBackward
+        (grad indices: Tensor, numWeights paddingIdx: u64, scaleGradByFreq: bool, out: Tensor);
+    aclnnEmbedding(weight indices out: Tensor);
+    aclnnEmbeddingRenorm(selfRef: TensorMut, indices: Tensor, maxNorm normType: f64);
+    aclnnErfinv, aclnnFastGelu, aclnnGelu, aclnnHardsigmoid, aclnnInverse, aclnnLogSigmoid, aclnnMish,
+    aclnnNanMedian, aclnnNonzero, aclnnNonzeroV2, aclnnSelu, aclnnSigmoid, aclnnSilu
+        (self_: Tensor, out: TensorMut);
+    aclnnExpandIntoJaggedPermute
+        (permute inputOffset outputOffset: Tensor, outputSize: i64, outputPermuteOutOut: Tensor);
+    aclnnFastBatchNormBackward(
+        gradOut input weight runningMean runningVar saveMean saveInvstd: Tensor, training: bool, eps: f64,
+        outputMask: Bools, version: c_int, gradInput gradWeight gradBias: TensorMut);
+    aclnnFastGeluBackward, aclnnMishBackward, aclnnSiluBackward
+        (gradOutput self_: Tensor, gradInput: TensorMut);
+    aclnnFastLayerNorm, aclnnLayerNorm(
+        input: Tensor, normalizedShape: Ints, weightOptional biasOptional: Tensor, eps: f64, out
+        meanOutOptional rstdOutOptional: TensorMut);
+    aclnnFatreluMul(input threshold out: Tensor);
+    aclnnFlip(self_: Tensor, dims: Ints, out: TensorMut);
+    aclnnForeachACosInplace, aclnnForeachLogInplace, aclnnForeachZeroInplace(x: Tensors);
+    aclnnForeachAbs, aclnnForeachAcos, aclnnForeachAsin, aclnnForeachAtan, aclnnForeachCopy, aclnnForeachCos,
+    aclnnForeachCosh, aclnnForeachErf, aclnnForeachErfc, aclnnForeachExp, aclnnForeachExpm1,
+    aclnnForeachLog10, aclnnForeachLog1p, aclnnForeachLog2, aclnnForeachLog, aclnnForeachNeg,
+    aclnnForeachReciprocal, aclnnForeachSigmoid, aclnnForeachSign, aclnnForeachSin, aclnnForeachSinh,
+    aclnnForeachSqrt, aclnnForeachTan, aclnnForeachTanh
+        (x out: Tensors);
+    aclnnForeachAddList, aclnnForeachSubList(x1 x2: Tensors, alpha: Tensor, out: Tensors);
+    aclnnForeachAddListInplace, aclnnForeachSubListInplace(x1 x2: Tensors, alpha: Tensor);
+    aclnnForeachAddListV2, aclnnForeachSubListV2(x1 x2: Tensors, alpha: Scalar, out: TensorsMut);
+    aclnnForeachAddScalar, aclnnForeachDivScalar, aclnnForeachMaximumScalar, aclnnForeachMinimumScalar,
+    aclnnForeachMulScalar, aclnnForeachPowScalar, aclnnForeachSubScalar
+        (x: Tensors, scalar: Tensor, out: Tensors);
+    aclnnForeachAddScalarList, aclnnForeachDivScalarList, aclnnForeachMaximumScalarList,
+    aclnnForeachMinimumScalarList, aclnnForeachMulScalarList, aclnnForeachPowScalarList,
+    aclnnForeachSubScalarList
+        (x: Tensors, scalars: Scalars, out: Tensors);
+    aclnnForeachAddScalarV2, aclnnForeachDivScalarV2, aclnnForeachMaximumScalarV2,
+    aclnnForeachMinimumScalarV2, aclnnForeachMulScalarV2, aclnnForeachPowScalarV2, aclnnForeachSubScalarV2
+        (x: Tensors, scalar: Scalar, out: TensorsMut);
+    aclnnForeachAddcdivList, aclnnForeachAddcdivScalarList, aclnnForeachAddcmulList,
+    aclnnForeachAddcmulScalarList
+        (x1 x2 x3: Tensors, scalars: Tensor, out: Tensors);
+    aclnnForeachAddcdivScalar, aclnnForeachAddcmulScalar(x1 x2 x3: Tensors, scalar: Tensor, out: Tensors);
+    aclnnForeachAddcdivScalarV2, aclnnForeachAddcmulScalarV2
+        (x1 x2 x3: Tensors, scalar: Scalar, out: TensorsMut);
+    aclnnForeachDivList, aclnnForeachMaximumList, aclnnForeachMinimumList, aclnnForeachMulList,
+    aclnnForeachPowList
+        (x1 x2 out: Tensors);
+    aclnnForeachDivListInplace, aclnnForeachMulListInplace(x1 x2: Tensors);
+    aclnnForeachLerpList(x1 x2 weight out: Tensors);
+    aclnnForeachLerpScalar(x1 x2: Tensors, weight: Scalar, out: Tensors);
+    aclnnForeachMulScalarInplace, aclnnForeachSubScalarInplace(x: Tensors, scalar: Tensor);
+    aclnnForeachNonFiniteCheckAndUnscale(scaledGrads: Tensors, foundInf invScale: Tensor);
+    aclnnForeachNorm(x: Tensors, scalar: Scalar, out: Tensors);
+    aclnnForeachPowScalarAndTensor(scalar: Scalar, x out: Tensors);
+    aclnnForeachRoundOffNumber(x: Tensors, roundMode: Tensor, out: Tensors);
+    aclnnForeachRoundOffNumberV2(x: Tensors, roundMode: Scalar, out: TensorsMut);
+    aclnnFusedAdamw(
+        paramsRef grads expAvgsRef expAvgSqsRef maxExpAvgSqsRef stateSteps: Tensors, gradScaleOptional
+        foundInfOptional: Tensor, lr beta1 beta2 weightDecay eps: f64, amsgrad maximize: bool);
+    aclnnFusedCrossEntropyLossWithMaxSum(
+        logitsMax sumExpLogits predictedLogits: Tensor, labelSmoothing: f32, inputOptional weightOptional
+        vocabParallelLogitsOptional: Tensor, lossOut softMaxOutOptional: TensorMut);
+    aclnnFusedLinearCrossEntropyLossGrad(
+        grad input weight targetMask maskedTarget: Tensor, labelSmoothing: f32, logitsMaxOptional
+        sumExpLogitsOptional softmaxOptional: Tensor, inputGradOut weightGradOut: TensorMut);
+    aclnnFusedLinearOnlineMaxSum(
+        input weight target: Tensor, vocabStartIndex vocabEndIndex: i64, logitsMaxLocalOut
+        sumExpLogitsLocalOut predictedLogitsLocalOut targetMaskOut maskedTargetOut
+        vocabParallelLogitsOutOptional: TensorMut);
+    aclnnFusedSgd(
+        paramsRef gradsRef momentumBufferListOptionalRef: Tensors, gradScaleOptional: Tensor, weightDecay
+        momentum lr dampening: f32, nesterov maximize isFirstStep: bool);
+    aclnnGRUBackward(
+        input: Tensor, params: Tensors, hx dy dh: Tensor, r z n hn h: Tensors, batchSizes: Tensor,
+        hasBias: bool, numLayers: i64, bidirection batchFirst: bool, dxOut dhPrevOut: TensorMut,
+        dparamsOut: TensorsMut);
+    aclnnGRU(
+        input: Tensor, params: Tensors, hx batchSizes: Tensor, hasBias: bool, numLayers: i64, dropout: f64,
+        train bidirection batchFirst: bool, output hy: TensorMut, rOut zOut nOut hnOut hOut: TensorsMut);
+    aclnnGather, aclnnGatherV2, aclnnIndexSelect(self_: Tensor, dim: i64, index: Tensor, out: TensorMut);
+    aclnnGatherNd(self_ indices: Tensor, negativeIndexSupport: bool, out: TensorMut);
+    aclnnGatherV3(self_: Tensor, dim: i64, index: Tensor, batchDims mode: i64, out: TensorMut);
+    aclnnGeGluBackward(gradOutput self_ gelu: Tensor, dim approximate: i64, gradInput: TensorMut);
+    aclnnGeGlu(self_: Tensor, dim approximate: i64, out outGelu: TensorMut);
+    aclnnGeGluV3Backward
+        (gradOutput self_ gelu: Tensor, dim approximate: i64, activateLeft: bool, gradInput: TensorMut);
+    aclnnGeGluV3(self_: Tensor, dim approximate: i64, activateLeft: bool, out outGelu: TensorMut);
+    aclnnGeluBackward(gradOutput self_ gradInput: Tensor);
+    aclnnGeluBackwardV2(gradOutput self_: Tensor, approximate: TextMut, gradInput: TensorMut);
+    aclnnGeluMul(input: Tensor, approximateOptional: TextMut, out: Tensor);
+    aclnnGeluV2(x: Tensor, approximate: i64, y: TensorMut);
+    aclnnGemmaRmsNorm, aclnnRmsNorm(x gamma: Tensor, epsilon: f64, yOut rstdOut: Tensor);
+    aclnnGluBackward(gradOut self_: Tensor, dim: i64, out: Tensor);
+    aclnnGlu(self_: Tensor, dim: i64, out: Tensor);
+    aclnnGroupNormBackward(
+        gradOut input mean rstd gamma: Tensor, N C HxW group: i64, outputMask: Bools, gradInput gradGammaOut
+        gradBetaOut: TensorMut);
+    aclnnGroupNorm(self_ gamma beta: Tensor, N C HxW group: i64, eps: f64, out meanOut rstdOut: TensorMut);
+    aclnnGroupNormSilu(self_ gamma beta: Tensor, group: i64, eps: f64, out meanOut rstdOut: TensorMut);
+    aclnnGroupNormSiluV2
+        (self_ gamma beta: Tensor, group: i64, eps: f64, activateSilu: bool, out meanOut rstdOut: TensorMut);
+    aclnnGroupNormSwish(
+        x gamma beta: Tensor, numGroups: i64, dataFormatOptional: TextMut, eps: f64, activateSwish: bool,
+        swishScale: f64, yOut meanOut rstdOut: Tensor);
+    aclnnGroupNormSwishGrad(
+        dy mean rstd x gamma beta: Tensor, numGroups: i64, dataFormatOptional: TextMut, swishScale: f64,
+        dgammaIsRequire dbetaIsRequire: bool, dxOut dgammaOut dbetaOut: Tensor);
+    aclnnHardshrinkBackward(gradOutput self_: Tensor, lambd: Scalar, gradInput: TensorMut);
+    aclnnHardshrink, aclnnSoftshrink(self_: Tensor, lambd: Scalar, out: TensorMut);
+    aclnnHardswish, aclnnRelu(self_ out: Tensor);
+    aclnnHardtanhBackward(gradOutput self_: Tensor, min max: Scalar, out: TensorMut);
+    aclnnHeaviside(input values: Tensor, out: TensorMut);
+    aclnnIndexAdd(self_: Tensor, dim: i64, index source: Tensor, alpha: Scalar, out: TensorMut);
+    aclnnIndexAddV2(self_: Tensor, dim: i64, index source: Tensor, alpha: Scalar, mode: i64, out: TensorMut);
+    aclnnIndexCopy(selfRef: TensorMut, dim: i64, index source: Tensor, outRef: TensorMut);
+    aclnnIndexFill(self_: Tensor, dim: i64, index: Tensor, value: Scalar, out: TensorMut);
+    aclnnIndexFillTensor(self_: Tensor, dim: i64, index: Ints, value: Scalar, out: TensorMut);
+    aclnnIndex(self_: Tensor, indices: Tensors, out: TensorMut);
+    aclnnIndexPutImpl(selfRef: TensorMut, indices: Tensors, values: Tensor, accumulate unsafe_: bool);
+    aclnnInplaceAddRelu(selfRef: TensorMut, other: Tensor, alpha: ScalarMut);
+    aclnnInplaceAddRmsNorm(x1Ref x2Ref: TensorMut, gamma: Tensor, epsilon: f64, rstdOut: Tensor);
+    aclnnInplaceCelu(selfRef: TensorMut, alpha: Scalar);
+    aclnnInplaceElu(selfRef: TensorMut, alpha scale inputScale: Scalar);
+    aclnnInplaceErfinv(selfRef: Tensor);
+    aclnnInplaceHardsigmoid, aclnnInplaceHardswish(self_: Tensor);
+    aclnnInplaceIndexCopy(selfRef: TensorMut, dim: i64, index source: Tensor);
+    aclnnInplaceIndexFill(selfRef: TensorMut, dim: i64, index: Tensor, value: Scalar);
+    aclnnInplaceIndexFillTensor(selfRef: TensorMut, dim: i64, index: Ints, value: Scalar);
+    aclnnInplaceLeakyRelu(selfRef: TensorMut, negativeSlope: Scalar);
+    aclnnInplaceMaskedScatter(selfRef: TensorMut, mask source: Tensor);
+    aclnnInplaceMish, aclnnInplaceRelu, aclnnInplaceSelu, aclnnInplaceSigmoid(selfRef: TensorMut);
+    aclnnInplacePut(selfRef: TensorMut, index source: Tensor, accumulate: bool);
+    aclnnInplaceRReluWithNoise(self_ noise: Tensor, lower upper: Scalar, training: bool, seed offset: i64);
+    aclnnInplaceRenorm(selfRef: TensorMut, p: Scalar, dim: i64, maxNorm: Scalar);
+    aclnnInplaceScatter(selfRef: TensorMut, dim: i64, index src: Tensor, reduce: i64);
+    aclnnInplaceScatterReduce
+        (selfRef: TensorMut, dim: i64, index src: Tensor, reduce: i64, includeSelf: bool);
+    aclnnInplaceScatterUpdate(data: TensorMut, indices updates: Tensor, axis: i64);
+    aclnnInplaceScatterValue(selfRef: TensorMut, dim: i64, index: Tensor, value: Scalar, reduce: i64);
+    aclnnInplaceThreshold(selfRef: TensorMut, threshold value: Scalar);
+    aclnnInstanceNorm(x gamma beta: Tensor, dataFormat: Text, eps: f64, y mean variance: TensorMut);
+    aclnnKlDivBackward(gradOutput self_ target: Tensor, reduction: i64, logTarget: bool, out: TensorMut);
+    aclnnKlDivTargetBackward
+        (gradOutput self_ target: Tensor, reduction: i64, logTarget: bool, gradTarget: TensorMut);
+    aclnnKthvalue(self_: Tensor, k dim: i64, keepdim: bool, valuesOut indicesOut: TensorMut);
+    aclnnL1LossBackward(gradOutput self_ target: Tensor, reduction: i64, gradInput: TensorMut);
+    aclnnL1Loss, aclnnMseLoss, aclnnMseLossOut, aclnnSoftMarginLoss
+        (self_ target: Tensor, reduction: i64, out: TensorMut);
+    aclnnLSTM(
+        input: Tensor, params hx: Tensors, batchSizes: Tensor, hasBias: bool, numLayers: i64, dropout: f64,
+        train bidirectional batchFirst: bool, output hy cy: TensorMut, iOut jOut fOut oOut hOut cOut
+        tanhCOut: TensorsMut);
+    aclnnLayerNormBackward(
+        gradOut input: Tensor, normalizedShape: Ints, mean rstd weightOptional biasOptional: Tensor,
+        outputMask: Bools, gradInputOut gradWeightOut gradBiasOut: TensorMut);
+    aclnnLayerNormWithImplMode(
+        input: Tensor, normalizedShape: Ints, weightOptional biasOptional: Tensor, eps: f64, out
+        meanOutOptional rstdOutOptional: TensorMut, implMode: i32);
+    aclnnLeakyReluBackward
+        (gradOutput self_: Tensor, negativeSlope: Scalar, selfIsResult: bool, out: TensorMut);
+    aclnnLeakyRelu(self_: Tensor, negativeSlope: Scalar, out: TensorMut);
+    aclnnLinalgVectorNorm(self_: Tensor, ord: Scalar, dims: Ints, keepDims: bool, dtype: i32, out: TensorMut);
+    aclnnLogSigmoidBackward(gradOutput self_ buffer: Tensor, gradInput: TensorMut);
+    aclnnLogSigmoidForward(self_: Tensor, out buffer: TensorMut);
+    aclnnLogSoftmaxBackward, aclnnSoftmaxBackward(gradOutput output: Tensor, dim: i64, out: TensorMut);
+    aclnnLogSoftmax, aclnnSoftmax(self_: Tensor, dim: i64, out: TensorMut);
+    aclnnLogit(input: Tensor, eps: f64, out: Tensor);
+    aclnnLogitGrad(x dy: Tensor, eps: f64, out: Tensor);
+    aclnnLstmBackward(
+        input: Tensor, hx params: Tensors, dy dh dc: Tensor, i g f o h c tanhc: Tensors,
+        batchSizesOptional: Tensor, hasBias: bool, numLayers: i64, dropout: f64, train bidirectional
+        batchFirst: bool, outputMask: Bools, dxOut dhPrevOut dcPrevOut: TensorMut, dparamsOut: TensorsMut);
+    aclnnMaskedSoftmaxWithRelPosBias
+        (x attenMaskOptional relativePosBias: Tensor, scaleValue: f64, innerPrecisionMode: i64, out: Tensor);
+    aclnnMaxPool2dWithIndicesBackward, aclnnMaxPool2dWithMaskBackward, aclnnMaxPool3dWithArgmaxBackward(
+        gradOutput self_ indices: Tensor, kernelSize stride padding dilation: Ints, ceilMode: bool,
+        gradInput: TensorMut);
+    aclnnMaxPool2dWithIndices, aclnnMaxPool2dWithMask, aclnnMaxPool3dWithArgmax
+        (self_: Tensor, kernelSize stride padding dilation: Ints, ceilMode: bool, out indices: TensorMut);
+    aclnnMaxPool(
+        self_: Tensor, kernelShape strides: Ints, autoPad: i64, pads dilations: Ints, ceilMode: i64,
+        out: TensorMut);
+    aclnnMaxUnpool2dBackward(gradOutput self_ indices: Tensor, outputSize: Ints, out: TensorMut);
+    aclnnMaxUnpool2d(self_ indices: Tensor, outputSize: Ints, out: TensorMut);
+    aclnnMaxUnpool3dBackward
+        (gradOutput self_ indices: Tensor, outputSize stride padding: Ints, out: TensorMut);
+    aclnnMaxUnpool3d(self_ indices: Tensor, outputSize stride padding: Ints, outRef: TensorMut);
+    aclnnMedianDim, aclnnNanMedianDim
+        (self_: Tensor, dim: i64, keepDim: bool, valuesOut indicesOut: TensorMut);
+    aclnnMedian(self_: Tensor, valuesOut: TensorMut);
+    aclnnModulateBackward(grad_output input scale shift grad_input grad_scale grad_shift: Tensor);
+    aclnnModulate(self_ scaleOptional shiftOptional: Tensor, out: TensorMut);
+    aclnnMseLossBackward, aclnnSoftMarginLossBackward
+        (gradOutput self_ target: Tensor, reduction: i64, out: TensorMut);
+    aclnnMultiScaleDeformableAttentionGrad(
+        value spatialShape levelStartIndex location attnWeight gradOutput: Tensor, gradValue gradLocation
+        gradAttnWeight: TensorMut);
+    aclnnMultiScaleDeformableAttnFunction
+        (value spatialShape levelStartIndex location attnWeight: Tensor, output: TensorMut);
+    aclnnMultilabelMarginLoss(self_ target: Tensor, reduction: i64, out isTarget: TensorMut);
+    aclnnNLLLoss2dBackward
+        (gradOutput self_ target weight: Tensor, reduction ignoreIndex: i64, totalWeight out: TensorMut);
+    aclnnNLLLoss2d, aclnnNLLLoss
+        (self_ target weight: Tensor, reduction ignoreIndex: i64, out totalWeightOut: TensorMut);
+    aclnnNLLLossBackward(
+        gradOutput self_ target weight: Tensor, reduction ignoreIndex: i64, totalWeight: Tensor,
+        out: TensorMut);
+    aclnnNorm(self_: Tensor, pScalar: Scalar, dim: Ints, keepdim: bool, out: TensorMut);
+    aclnnPreluBackward(gradOutput self_ weight: Tensor, gradInput gradWeight: TensorMut);
+    aclnnPrelu(self_ weight: Tensor, out: TensorMut);
+    aclnnRReluWithNoise
+        (self_ noise: Tensor, lower upper: Scalar, training: bool, seed offset: i64, out: TensorMut);
+    aclnnRenorm(self_: Tensor, p: Scalar, dim: i64, maxNorm: Scalar, out: TensorMut);
+    aclnnRepeatInterleave(self_ repeats: Tensor, outputSize: i64, out: TensorMut);
+    aclnnRepeatInterleaveGrad(yGrad repeats: Tensor, axis: i64, out: Tensor);
+    aclnnRepeatInterleaveInt(self_: Tensor, repeats outputSize: i64, out: TensorMut);
+    aclnnRepeatInterleaveIntWithDim(self_: Tensor, repeats dim outputSize: i64, out: TensorMut);
+    aclnnRepeatInterleaveTensor(repeats: Tensor, outputSize: i64, out: TensorMut);
+    aclnnRepeatInterleaveWithDim(self_ repeats: Tensor, dim outputSize: i64, out: TensorMut);
+    aclnnRmsNormGrad(dy x rstd gamma dxOut dgammaOut: Tensor);
+    aclnnScaledMaskedSoftmaxBackward
+        (gradOutput y mask: Tensor, scale: f64, fixTriuMask: bool, out: TensorMut);
+    aclnnScaledMaskedSoftmax(x mask: Tensor, scale: f64, fixedTriuMask: bool, y: TensorMut);
+    aclnnScatterAdd(self_: Tensor, dim: i64, index src: Tensor, out: TensorMut);
+    aclnnScatterDiv, aclnnScatterMax, aclnnScatterMin, aclnnScatterMul
+        (varRef: TensorMut, indices updates: Tensor, useLocking: bool);
+    aclnnScatter(self_: Tensor, dim: i64, index src: Tensor, reduce: i64, out: TensorMut);
+    aclnnScatterList(var: TensorsMut, indices updates mask: Tensor, reduce: TextMut, axis: i64);
+    aclnnScatterNd(data indices updates: Tensor, out: TensorMut);
+    aclnnScatterNdUpdate, aclnnTfScatterAdd(varRef: TensorMut, indices updates: Tensor);
+    aclnnScatterReduce
+        (self_: Tensor, dim: i64, index src: Tensor, reduce: i64, includeSelf: bool, out: TensorMut);
+    aclnnScatterValue(self_: Tensor, dim: i64, index: Tensor, value: Scalar, reduce: i64, out: TensorMut);
+    aclnnSeluBackward(gradOutput result: Tensor, gradInput: TensorMut);
+    aclnnShrink(self_: Tensor, lambd bias: Scalar, out: TensorMut);
+    aclnnSigmoidBackward(gradOutput output: Tensor, gradInput: TensorMut);
+    aclnnSituGlu(x: Tensor, dim: i64, beta linearBeta: f64, activateLeft: bool, out: Tensor);
+    aclnnSituGluGrad(gradY x: Tensor, dim: i64, beta linearBeta: f64, activateLeft: bool, out: Tensor);
+    aclnnSleep(cycles: Ints);
+    aclnnSmoothL1LossBackward(gradOut self_ target: Tensor, reduction: i64, beta: f32, gradInput: TensorMut);
+    aclnnSmoothL1Loss(self_ target: Tensor, reduction: i64, beta: f32, result: TensorMut);
+    aclnnSoftmaxCrossEntropyWithLogits(features: Tensor, labels loss backprop: TensorMut);
+    aclnnSoftplusBackward(gradOutput self_: Tensor, beta threshold: Scalar, gradInput: TensorMut);
+    aclnnSoftplus(self_: Tensor, beta threshold: Scalar, out: TensorMut);
+    aclnnSoftshrinkBackward(gradOutput self_: Tensor, lambda: Scalar, gradInput: TensorMut);
+    aclnnSquaredRelu(input out: Tensor);
+    aclnnSwiGlu(x: Tensor, dim: i64, out: Tensor);
+    aclnnSwiGluGrad(yGrad x: Tensor, dim: i64, out: Tensor);
+    aclnnSwigluGroup(x weightOptional groupIndexOptional: Tensor, clampLimit: f64, out: Tensor);
+    aclnnSwigluGroupGrad(
+        gradY x weightOptional yOriginOptional groupIndexOptional: Tensor, clampLimit: f32, gradXOut
+        gradWeightOutOptional: TensorMut);
+    aclnnSwishBackward(gradOutput self_: Tensor, betaOptional: Scalar, gradInput: TensorMut);
+    aclnnSwish(self_: Tensor, betaOptional: Scalar, out: TensorMut);
+    aclnnSyncBatchNormGatherStats(
+        totalSum totalSquareSum sampleCount: Tensor, mean variance: TensorMut, momentum eps: f32, batchMean
+        batchInvstd: TensorMut);
+    aclnnTake(self_ index: Tensor, out: TensorMut);
+    aclnnThnnFusedLstmCellBackward(
+        gradHyOptional gradCOptional cx cy storage: Tensor, hasBias: bool, gradGatesOut gradCxOut
+        gradBiasOut: TensorMut);
+    aclnnThnnFusedLstmCell(
+        inputGates hiddenGates cx inputBiasOptional hiddenBiasOptional: Tensor, hyOut cyOut
+        storageOut: TensorMut);
+    aclnnThresholdBackward(gradOutput self_: Tensor, threshold: Scalar, out: TensorMut);
+    aclnnThreshold(self_: Tensor, threshold value: Scalar, out: TensorMut);
+    aclnnTopKTopPSample(
+        logits topK topP q: Tensor, eps: f64, isNeedLogits: bool, topKGuess: i64, logitsSelectIdx
+        logitsTopKPSelect: Tensor);
+    aclnnTopKTopPSampleV2(
+        logits topK topP q minPs: Tensor, eps: f64, isNeedLogits: bool, topKGuess ksMax: i64, inputIsLogits
+        isNeedSampleResult: bool, logitsSelectIdx logitsTopKPSelect logitsIdx logitsSortMasked: Tensor);
+    aclnnTopk(self_: Tensor, k dim: i64, largest sorted: bool, valuesOut indicesOut: TensorMut);
+    aclnnUnique2
+        (self_: Tensor, sorted returnInverse returnCounts: bool, valueOut inverseOut countsOut: TensorMut);
+    aclnnUniqueConsecutive
+        (self_: Tensor, returnInverse returnCounts: bool, dim: i64, valueOut inverseOut countsOut: TensorMut);
+    aclnnUniqueDim
+        (self_: Tensor, sorted returnInverse: bool, dim: i64, valueOut inverseOut countsOut: TensorMut);
+    aclnnUnique(self_: Tensor, sorted returnInverse: bool, valueOut inverseOut: TensorMut);
 }

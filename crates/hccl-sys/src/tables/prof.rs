@@ -1,18 +1,20 @@
 //! libmsprofiler.so: profiling.
 
 use crate::types::*;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 
 functions! {
     /// libmsprofiler.so: profiling.
     AclProf
-    aclprofCreateConfig(deviceIdList: *mut u32, deviceNums: u32, aicoreMetrics: i32, aicoreEvents: *const c_void, dataTypeConfig: u64) -> *mut c_void;
+    aclprofCreateConfig(
+        deviceIdList: *mut u32, deviceNums: u32, aicoreMetrics: i32, aicoreEvents: *const c_void,
+        dataTypeConfig: u64) -> *mut c_void;
     aclprofCreateStamp() -> *mut c_void;
     aclprofCreateStepInfo() -> *mut c_void;
     aclprofCreateSubscribeConfig(timeInfoSwitch: i8, aicoreMetrics: i32, fd: *mut c_void) -> *mut c_void;
     aclprofDestroyConfig(profilerConfig: *const aclprofConfig) -> i32;
-    aclprofDestroyStamp(stamp: *mut c_void);
-    aclprofDestroyStepInfo(stepinfo: *mut aclprofStepInfo);
+    aclprofDestroyStamp(stamp: *mut c_void) -> ();
+    aclprofDestroyStepInfo(stepinfo: *mut aclprofStepInfo) -> ();
     aclprofDestroySubscribeConfig(profSubscribeConfig: *const c_void) -> i32;
     aclprofFinalize() -> i32;
     aclprofGetModelId(opInfo: *const c_void, opInfoLen: usize, index: u32) -> u64;
@@ -21,11 +23,13 @@ functions! {
     aclprofGetOpDuration(opInfo: *const c_void, opInfoLen: usize, index: u32) -> u64;
     aclprofGetOpEnd(opInfo: *const c_void, opInfoLen: usize, index: u32) -> u64;
     aclprofGetOpFlag(opInfo: *const c_void, opInfoLen: usize, index: u32) -> i32;
-    aclprofGetOpName(opInfo: *const c_void, opInfoLen: usize, index: u32, opName: *mut c_char, opNameLen: usize) -> i32;
+    aclprofGetOpName
+        (opInfo: *const c_void, opInfoLen: usize, index: u32, opName: *mut c_char, opNameLen: usize) -> i32;
     aclprofGetOpNameLen(opInfo: *const c_void, opInfoLen: usize, index: u32, opNameLen: *mut usize) -> i32;
     aclprofGetOpNum(opInfo: *const c_void, opInfoLen: usize, opNumber: *mut u32) -> i32;
     aclprofGetOpStart(opInfo: *const c_void, opInfoLen: usize, index: u32) -> u64;
-    aclprofGetOpType(opInfo: *const c_void, opInfoLen: usize, index: u32, opType: *mut c_char, opTypeLen: usize) -> i32;
+    aclprofGetOpType
+        (opInfo: *const c_void, opInfoLen: usize, index: u32, opType: *mut c_char, opTypeLen: usize) -> i32;
     aclprofGetOpTypeLen(opInfo: *const c_void, opInfoLen: usize, index: u32, opTypeLen: *mut usize) -> i32;
     aclprofGetStepTimestamp(stepInfo: *mut aclprofStepInfo, tag: i32, stream: aclrtStream) -> i32;
     aclprofInit(profilerResultPath: *const c_char, length: usize) -> i32;

@@ -22,8 +22,9 @@ pub fn cann() -> &'static Cann {
     })
 }
 
-/// Calls an entry of a table.
+/// Calls an entry of a table; long lists of arguments stand behind a colon, in rows.
 macro_rules! call {
+    ($table:ident.$name:ident: $($arg:expr),*) => { $crate::client::call!($table.$name($($arg),*)) };
     ($table:ident.$name:ident($($arg:expr),* $(,)?)) => {{
         let f = $crate::client::cann().$table.$name.expect(stringify!($name));
         // SAFETY: the declared types are the published ones; arguments are alive during the call.
@@ -34,6 +35,9 @@ pub(crate) use call;
 
 /// Both phases on a stream; gives the code of the first that fails.
 macro_rules! op {
+    ($stream:expr, $table:ident.$name:ident: $($arg:expr),*) => {
+        $crate::client::op!($stream, $table.$name($($arg),*))
+    };
     ($stream:expr, $table:ident.$name:ident($($arg:expr),* $(,)?)) => {{
         let (first, second) = $crate::client::cann().$table.$name.expect(stringify!($name));
         let (mut size, mut executor) = (0u64, std::ptr::null_mut());
@@ -137,6 +141,10 @@ impl Array {
         ok(call!(rt.aclrtMemcpy(a.at, bytes.len(), bytes.as_ptr().cast(), bytes.len(), 1)));
         a
     }
+    /// An operand without elements, for what is only reserved.
+    pub fn none() -> Array {
+        Array { at: null_mut(), dims: vec![0], dtype: F32 }
+    }
     /// Values as the element type holds them.
     pub fn rounded(values: &[f64], dtype: i32) -> Vec<f64> {
         decode(&encode(values, dtype), dtype)
@@ -163,17 +171,8 @@ impl Array {
     }
     pub fn view(&self, dims: &[i64], strides: &[i64]) -> *mut aclTensor {
         let n = [self.dims.iter().product::<i64>()];
-        let made = call!(meta.aclCreateTensor(
-            dims.as_ptr(),
-            dims.len() as u64,
-            self.dtype,
-            strides.as_ptr(),
-            0,
-            2,
-            n.as_ptr(),
-            1,
-            self.at,
-        ));
+        let made = call!(meta.aclCreateTensor:
+            dims.as_ptr(), dims.len() as u64, self.dtype, strides.as_ptr(), 0, 2, n.as_ptr(), 1, self.at);
         assert!(!made.is_null());
         made.cast()
     }
@@ -186,6 +185,67 @@ pub fn ints(values: &[i64]) -> *mut aclIntArray {
 pub fn list(tensors: &[*mut aclTensor]) -> *mut aclTensorList {
     let tensors: Vec<*const aclTensor> = tensors.iter().map(|t| t.cast_const()).collect();
     call!(meta.aclCreateTensorList(tensors.as_ptr().cast_mut(), tensors.len() as u64)).cast()
+}
+
+/// A call of training's attention: what the tests vary of it. Without dropout, bias and prefix, with a window of 65536 tokens.
+#[derive(Clone, Copy)]
+pub struct Attention<'a> {
+    /// Queries, keys, values.
+    pub qkv: [*mut aclTensor; 3],
+    pub mask: *mut aclTensor,
+    pub layout: &'a CStr,
+    pub heads: i64,
+    pub scale: f64,
+    pub mode: i64,
+    /// Largest scores and sums of exponentials.
+    pub statistics: [*mut aclTensor; 2],
+    pub out: *mut aclTensor,
+}
+
+impl Attention<'_> {
+    pub fn forward(&self, s: aclrtStream) -> i32 {
+        let ([q, k, v], [max, sum], none) = (self.qkv, self.statistics, null_mut());
+        let layout = self.layout.as_ptr().cast_mut();
+        let (mask, heads, scale, mode) = (self.mask, self.heads, self.scale, self.mode);
+        let empty = Array::none().tensor();
+        op!(s, attention.aclnnFlashAttentionScore:
+            q, k, v, none, none, none, mask, null_mut(), scale, 1.0, 65536, 65536, heads, layout, 0, mode,
+            max, sum, empty, self.out)
+    }
+
+    /// Of sequences one after the other, which end at `ends`.
+    pub fn of_rows(&self, s: aclrtStream, ends: &[i64]) -> i32 {
+        let ([q, k, v], [max, sum], none) = (self.qkv, self.statistics, null_mut());
+        let layout = self.layout.as_ptr().cast_mut();
+        let (mask, heads, scale, mode) = (self.mask, self.heads, self.scale, self.mode);
+        let empty = Array::none().tensor();
+        op!(s, attention.aclnnFlashAttentionVarLenScore:
+            q, k, v, none, none, none, mask, null_mut(), ints(ends), ints(ends), scale, 1.0, 65536, 65536,
+            heads, layout, 0, mode, max, sum, empty, self.out)
+    }
+
+    /// From the gradient of the output to those of queries, keys and values.
+    pub fn gradient(&self, s: aclrtStream, dy: *mut aclTensor, [dq, dk, dv]: [*mut aclTensor; 3]) -> i32 {
+        let ([q, k, v], [max, sum], none) = (self.qkv, self.statistics, null_mut());
+        let layout = self.layout.as_ptr().cast_mut();
+        let (mask, heads, scale, mode) = (self.mask, self.heads, self.scale, self.mode);
+        let empty = Array::none().tensor();
+        op!(s, attention.aclnnFlashAttentionScoreGrad:
+            q, k, v, dy, none, none, none, mask, max, sum, none, self.out, null_mut(), scale, 1.0, 65536,
+            65536, heads, layout, 0, mode, dq, dk, dv, empty)
+    }
+}
+
+/// A product of groups of rows with a matrix each; `how` is `splitItem`, `groupType`, `groupListType` and `actType`.
+pub fn grouped_matmul(
+    s: aclrtStream,
+    [x, weight, out]: [*mut aclTensorList; 3],
+    groups: *mut aclTensor,
+    how: [i64; 4],
+) -> i32 {
+    let ([split, kind, counts, act], no) = (how, null_mut());
+    op!(s, experts.aclnnGroupedMatmulV4:
+        x, weight, no, no, no, no, no, no, groups, no, no, no, split, kind, counts, act, out, no, no)
 }
 
 /// Numbers that look random and are the same in every run.

@@ -35,20 +35,9 @@ fn a_fused_sum_has_the_bits_of_product_and_all_reduce() {
         let y = Array::of(&[k, n], F16, &noise((k * n) as usize, 20 + r as u64));
         let (fused, apart) = (Array::new(&[m, n], F16), Array::new(&[m, n], F16));
         let (name, none) = (name_of(comm), null_mut::<aclTensor>());
-        ok(op!(
-            s,
-            transformer.aclnnMatmulAllReduce(
-                x.tensor(),
-                y.tensor(),
-                none,
-                name.as_ptr(),
-                c"sum".as_ptr(),
-                0,
-                1,
-                fused.tensor()
-            )
-        ));
-        ok(op!(s, nn.aclnnMm(x.tensor(), y.tensor(), apart.tensor(), 0)));
+        ok(op!(s, experts.aclnnMatmulAllReduce:
+            x.tensor(), y.tensor(), none, name.as_ptr(), c"sum".as_ptr(), 0, 1, fused.tensor()));
+        ok(op!(s, products.aclnnMm(x.tensor(), y.tensor(), apart.tensor(), 0)));
         assert_eq!(call!(hccl.HcclAllReduce(apart.at, apart.at, (m * n) as u64, 3, 0, comm, s)), 0);
         assert_eq!(fused.read(s), apart.read(s));
     });
@@ -58,20 +47,8 @@ fn gather(s: aclrtStream, comm: HcclComm, x: &Array, n: i64, out: &Array) -> i32
     let (name, k) = (name_of(comm), x.dims[1]);
     let y = Array::of(&[k, n], F16, &vec![1.0; (k * n) as usize]);
     let all = Array::new(&[out.dims[0], k], F16);
-    op!(
-        s,
-        transformer.aclnnAllGatherMatmul(
-            x.tensor(),
-            y.tensor(),
-            null_mut(),
-            name.as_ptr(),
-            0,
-            0,
-            1,
-            out.tensor(),
-            all.tensor()
-        )
-    )
+    op!(s, experts.aclnnAllGatherMatmul:
+        x.tensor(), y.tensor(), null_mut(), name.as_ptr(), 0, 0, 1, out.tensor(), all.tensor())
 }
 
 fn ones(m: i64) -> Array {
@@ -109,15 +86,8 @@ fn a_second_group_of_fused_products() {
         let (mut parent, mut sub) = (comm, null_mut());
         let mut config = hccl_sys::types::HcclCommConfig::new();
         let mut ids = [0u32, 1];
-        let code = call!(hccl.HcclCreateSubCommConfig(
-            &raw mut parent,
-            2,
-            ids.as_mut_ptr(),
-            1,
-            r as u32,
-            &raw mut config,
-            &raw mut sub
-        ));
+        let code = call!(hccl.HcclCreateSubCommConfig:
+            &raw mut parent, 2, ids.as_mut_ptr(), 1, r as u32, &raw mut config, &raw mut sub);
         assert_eq!(code, 0, "{}", message());
         for comm in [comm, sub] {
             ok(gather(s, comm, &ones(2), 3, &Array::new(&[4, 3], F16)));
@@ -134,37 +104,10 @@ fn dispatch(r: usize, comm: HcclComm, s: aclrtStream) -> [Array; 4] {
     let (rows, notes) = (Array::new(&[4, 64], F16), Array::new(&[512], I32));
     let (numbers, counts) = (Array::new(&[1], I64), Array::new(&[2], I32));
     let none = null_mut();
-    ok(op!(
-        s,
-        transformer.aclnnMoeDistributeDispatchV2(
-            x.tensor(),
-            ids.tensor(),
-            none,
-            none,
-            none,
-            name.as_ptr(),
-            2,
-            r as i64,
-            2,
-            c"".as_ptr(),
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            1,
-            c"fullmesh".as_ptr(),
-            rows.tensor(),
-            none,
-            notes.tensor(),
-            numbers.tensor(),
-            counts.tensor(),
-            none,
-            none
-        )
-    ));
+    ok(op!(s, experts.aclnnMoeDistributeDispatchV2:
+        x.tensor(), ids.tensor(), none, none, none, name.as_ptr(), 2, r as i64, 2, c"".as_ptr(), 0, 0, 0, 0,
+        0, 0, 0, 1, c"fullmesh".as_ptr(), rows.tensor(), none, notes.tensor(), numbers.tensor(),
+        counts.tensor(), none, none));
     [rows, notes, counts, ids]
 }
 
@@ -185,39 +128,10 @@ fn a_combination_with_another_dispatch() {
         let notes = Array::of(&[512], I32, &changed);
         let (weights, out) = (Array::of(&[2, 1], F32, &[1.0; 2]), Array::new(&[2, 64], F16));
         let (name, none) = (name_of(comm), null_mut());
-        ok(op!(
-            s,
-            transformer.aclnnMoeDistributeCombineV2(
-                rows.tensor(),
-                ids.tensor(),
-                notes.tensor(),
-                counts.tensor(),
-                weights.tensor(),
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                name.as_ptr(),
-                2,
-                r as i64,
-                2,
-                c"".as_ptr(),
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                c"fullmesh".as_ptr(),
-                out.tensor()
-            )
-        ));
+        ok(op!(s, experts.aclnnMoeDistributeCombineV2:
+            rows.tensor(), ids.tensor(), notes.tensor(), counts.tensor(), weights.tensor(), none, none, none,
+            none, none, none, none, name.as_ptr(), 2, r as i64, 2, c"".as_ptr(), 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            c"fullmesh".as_ptr(), out.tensor()));
         call!(rt.aclrtSynchronizeStream(s));
     });
 }
@@ -249,36 +163,16 @@ fn one_of_two_processes() {
     ok(gather(s, comm, &x, 3, &out));
     let want: Vec<f64> = (0..12).map(|i| 256.0 * f64::from(1 + i / 6)).collect();
     assert_eq!(out.read(s), want);
-    // A product whose rows are summed and dealt out, and the whole sum.
+    // A product followed by a reduce-scatter, and one followed by an all-reduce.
     let (name, y) = (name_of(comm), Array::of(&[256, 3], F16, &vec![1.0; 768]));
     let (part, sum) = (Array::new(&[1, 3], F16), Array::new(&[2, 3], F16));
     let none = null_mut();
     let how = c"sum".as_ptr();
+    ok(op!(s, experts.aclnnMatmulReduceScatter:
+        x.tensor(), y.tensor(), none, name.as_ptr(), how, 0, 1, part.tensor()));
     ok(op!(
         s,
-        transformer.aclnnMatmulReduceScatter(
-            x.tensor(),
-            y.tensor(),
-            none,
-            name.as_ptr(),
-            how,
-            0,
-            1,
-            part.tensor()
-        )
-    ));
-    ok(op!(
-        s,
-        transformer.aclnnMatmulAllReduce(
-            x.tensor(),
-            y.tensor(),
-            none,
-            name.as_ptr(),
-            how,
-            0,
-            1,
-            sum.tensor()
-        )
+        experts.aclnnMatmulAllReduce(x.tensor(), y.tensor(), none, name.as_ptr(), how, 0, 1, sum.tensor())
     ));
     assert_eq!(part.read(s), [768.0; 3]);
     assert_eq!(sum.read(s), [768.0; 6]);

@@ -44,47 +44,16 @@ fn a_convolution_and_its_gradients_equal_the_formula() {
     let (ag, y) = (Array::of(&[2, 3, 4, 2], F32, &dy), Array::new(&[2, 3, 4, 2], F32));
     let none: *mut aclTensor = null_mut();
     let (stride, padding, dilation, zero) = (ints(&[1, 2]), ints(&[1, 0]), ints(&[1, 1]), ints(&[0, 0]));
-    ok(op!(
-        s,
-        nn.aclnnConvolution(
-            ax.tensor(),
-            aw.tensor(),
-            none,
-            stride,
-            padding,
-            dilation,
-            false,
-            zero,
-            1,
-            y.tensor(),
-            0
-        )
-    ));
+    ok(op!(s, products.aclnnConvolution:
+        ax.tensor(), aw.tensor(), none, stride, padding, dilation, false, zero, 1, y.tensor(), 0));
     near("convolution", &y.read(s), &convolved(&x, &w), F32);
     let (dx, dw, db) =
         (Array::new(&[2, 2, 4, 5], F32), Array::new(&[3, 2, 3, 2], F32), Array::new(&[3], F32));
     let wanted = [true; 3];
     let mask = call!(meta.aclCreateBoolArray(wanted.as_ptr(), 3)).cast();
-    ok(op!(
-        s,
-        nn.aclnnConvolutionBackward(
-            ag.tensor(),
-            ax.tensor(),
-            aw.tensor(),
-            ints(&[3]),
-            stride,
-            padding,
-            dilation,
-            false,
-            zero,
-            1,
-            mask,
-            0,
-            dx.tensor(),
-            dw.tensor(),
-            db.tensor()
-        )
-    ));
+    ok(op!(s, products.aclnnConvolutionBackward:
+        ag.tensor(), ax.tensor(), aw.tensor(), ints(&[3]), stride, padding, dilation, false, zero, 1, mask,
+        0, dx.tensor(), dw.tensor(), db.tensor()));
     near("by x", &dx.read(s), &gradient(|x| convolved(x, &w), &x, &dy), F32);
     near("by the weight", &dw.read(s), &gradient(|w| convolved(&x, w), &w, &dy), F32);
     let sums: Vec<f64> = (0..3).map(|o| (0..48).filter(|i| i / 8 % 3 == o).map(|i| dy[i]).sum()).collect();
@@ -100,22 +69,9 @@ fn batch_norm_equals_the_formula() {
     let (w, b) = (Array::of(&[2], F32, &[1.5, -0.5]), Array::of(&[2], F32, &[0.25, 1.0]));
     let (rm, rv) = (Array::of(&[2], F32, &[0.0, 0.0]), Array::of(&[2], F32, &[1.0, 1.0]));
     let (sm, si) = (Array::new(&[2], F32), Array::new(&[2], F32));
-    ok(op!(
-        s,
-        nn.aclnnBatchNorm(
-            ax.tensor(),
-            w.tensor(),
-            b.tensor(),
-            rm.tensor(),
-            rv.tensor(),
-            true,
-            0.1,
-            1e-5,
-            y.tensor(),
-            sm.tensor(),
-            si.tensor()
-        )
-    ));
+    ok(op!(s, nn.aclnnBatchNorm:
+        ax.tensor(), w.tensor(), b.tensor(), rm.tensor(), rv.tensor(), true, 0.1, 1e-5, y.tensor(),
+        sm.tensor(), si.tensor()));
     let of = |ch: usize| -> Vec<f64> { (0..x.len()).filter(|i| i / plane % c == ch).map(|i| x[i]).collect() };
     let count = (n * plane) as f64;
     let mean = |ch: usize| of(ch).iter().sum::<f64>() / count;

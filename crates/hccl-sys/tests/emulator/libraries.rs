@@ -113,7 +113,7 @@ fn the_files_export_what_the_table_says_and_nothing_else() {
 /// Every function that ascend-rs calls without an alternative is in 8.1, so that it is there in every release.
 #[test]
 fn what_a_client_needs_is_in_every_release() {
-    let of = |personality| -> BTreeSet<&str> { exports(personality).into_values().flatten().collect() };
+    let of = |personality| -> BTreeSet<String> { exports(personality).into_values().flatten().collect() };
     let (old, new) = (of(Personality::V81), of(Personality::V91));
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ascend-rs/src");
     let mut called = BTreeSet::new();

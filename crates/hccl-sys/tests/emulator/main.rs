@@ -5,22 +5,22 @@
 #![allow(unsafe_code)] // calls through the tables
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 
-mod bits;
 mod client;
-mod conduct;
+mod communicators;
+mod determinism;
 mod fused;
 mod images;
 mod libraries;
-mod odds;
-mod orders;
+mod mismatches;
+mod numerics;
+mod ordering;
 mod processes;
 mod refusals;
 mod runtime;
 mod scenarios;
+mod settings;
 mod states;
-mod sums;
 mod violations;
-mod worlds;
 
 use cann_emu::tree::{Layout, Personality, core_library, write};
 use std::path::Path;
@@ -121,14 +121,14 @@ fn find(name: &str) -> Option<scenarios::Scenario> {
         scenarios::find,
         violations::find,
         images::find,
-        worlds::find,
+        communicators::find,
         states::find,
-        sums::find,
+        numerics::find,
         fused::find,
         libraries::find,
-        odds::find,
-        orders::find,
-        bits::find,
+        mismatches::find,
+        ordering::find,
+        determinism::find,
         processes::find,
         refusals::find,
         runtime::find,

@@ -78,7 +78,7 @@ fn errors_have_codes_and_texts() {
     assert_eq!(op!(s, nn.aclnnRmsNorm(a.tensor(), b.tensor(), 1e-5, wrong.tensor(), a.tensor())), 161_002);
     assert!(message().contains("must have one shape"), "the rule's own words");
     let none: *mut aclTensor = null_mut();
-    assert_eq!(op!(s, nn.aclnnMm(none, b.tensor(), a.tensor(), 0)), 161_001);
+    assert_eq!(op!(s, products.aclnnMm(none, b.tensor(), a.tensor(), 0)), 161_001);
     assert_eq!(op!(s, nn.aclnnInverse(a.tensor(), b.tensor())), 561_003, "no kernel here");
     assert!(message().contains("NN-10"), "{}", message());
 }
@@ -87,7 +87,7 @@ fn errors_have_codes_and_texts() {
 fn what_is_absent_says_so() {
     start(0);
     let ((a, b, c), s) = (three(), stream());
-    let code = op!(s, transformer.aclnnMoeInitRoutingV2Grad(a.tensor(), b.tensor(), 1, 0, 0, c.tensor()));
+    let code = op!(s, experts.aclnnMoeInitRoutingV2Grad(a.tensor(), b.tensor(), 1, 0, 0, c.tensor()));
     assert_eq!(code, 561_003);
     assert!(message().contains("aclnnMoeInitRoutingV2Grad: NN-10"), "{}", message());
     assert_eq!(call!(model.aclmdlRICaptureBegin(s, 0)), 207_000);

@@ -1,6 +1,9 @@
 //! What the children do: operators against their formulas; and what scenarios share.
 
-use crate::client::{Array, BF16, BOOL, F16, F32, I32, I64, call, list, near, noise, ok, op, start, stream};
+use crate::client::{
+    Array, Attention, BF16, BOOL, F16, F32, I32, I64, call, grouped_matmul, list, near, noise, ok, op, start,
+    stream,
+};
 use hccl_sys::types::{HcclComm, aclTensor, aclrtStream};
 use std::ptr::null_mut;
 
@@ -58,7 +61,7 @@ fn matmul_equals_the_formula() {
                 Array::of(&[n, k], dtype, &turned),
                 Array::new(&[m, n], dtype),
             );
-            ok(op!(s, nn.aclnnMm(a.tensor(), b.view(&[k, n], &[1, k]), c.tensor(), 0)));
+            ok(op!(s, products.aclnnMm(a.tensor(), b.view(&[k, n], &[1, k]), c.tensor(), 0)));
             let want: Vec<f64> = (0..m * n)
                 .map(|i| (0..k).map(|p| x[(i / n * k + p) as usize] * y[(p * n + i % n) as usize]).sum())
                 .collect();
@@ -84,17 +87,8 @@ fn rms_norm_and_its_gradient_equal_the_formula() {
             let (y, rstd) = (Array::new(&[rows, h], dtype), Array::new(&[rows, 1], F32));
             let (dx, dg) = (Array::new(&[rows, h], dtype), Array::new(&[h], F32));
             ok(op!(s, nn.aclnnRmsNorm(ax.tensor(), ag.tensor(), 1e-5, y.tensor(), rstd.tensor())));
-            ok(op!(
-                s,
-                nn.aclnnRmsNormGrad(
-                    ad.tensor(),
-                    ax.tensor(),
-                    rstd.tensor(),
-                    ag.tensor(),
-                    dx.tensor(),
-                    dg.tensor()
-                )
-            ));
+            ok(op!(s, nn.aclnnRmsNormGrad:
+                ad.tensor(), ax.tensor(), rstd.tensor(), ag.tensor(), dx.tensor(), dg.tensor()));
             let (mut wy, mut wr, mut wx, mut wg) = (vec![], vec![], vec![], vec![0.0; w]);
             for i in 0..r {
                 let row = &x[i * w..(i + 1) * w];
@@ -160,7 +154,7 @@ fn rotary_embedding_equals_the_formula() {
         // The page wants them for every sequence.
         let each = |v: &[f64]| Array::of(&[b, t, 1, d], dtype, &v.repeat(b as usize));
         let (ac, ai) = (each(&c), each(&i));
-        ok(op!(s, transformer.aclnnApplyRotaryPosEmb(aq.tensor(), ak.tensor(), ac.tensor(), ai.tensor(), 1)));
+        ok(op!(s, attention.aclnnApplyRotaryPosEmb(aq.tensor(), ak.tensor(), ac.tensor(), ai.tensor(), 1)));
         for (x, a) in [(&q, &aq), (&k, &ak)] {
             let want: Vec<f64> = (0..count)
                 .map(|at| {
@@ -187,24 +181,10 @@ fn softmax_and_cross_entropy_equal_the_formula() {
         ok(op!(s, nn.aclnnSoftmax(ax.tensor(), -1, y.tensor())));
         let mean = c"mean".as_ptr().cast_mut();
         let none: *mut aclTensor = null_mut();
-        let empty = Array { at: null_mut(), dims: vec![0], dtype: F32 };
-        ok(op!(
-            s,
-            nn.aclnnCrossEntropyLoss(
-                ax.tensor(),
-                at.tensor(),
-                none,
-                mean,
-                -100,
-                0.0,
-                0.0,
-                false,
-                loss.tensor(),
-                log.tensor(),
-                empty.tensor(),
-                empty.tensor()
-            )
-        ));
+        let empty = Array::none();
+        ok(op!(s, nn.aclnnCrossEntropyLoss:
+            ax.tensor(), at.tensor(), none, mean, -100, 0.0, 0.0, false, loss.tensor(), log.tensor(),
+            empty.tensor(), empty.tensor()));
         let (mut wy, mut wl, mut total) = (vec![], vec![], 0.0);
         for r in 0..rows {
             let row = &x[r * v..(r + 1) * v];
@@ -251,65 +231,19 @@ fn attention_equals_the_formula_in_all_layouts() {
             let stat = [b as i64, n as i64, t as i64, 8];
             let (out, max, sum) = (Array::new(&dims, F32), Array::new(&stat, F32), Array::new(&stat, F32));
             let g: Vec<Array> = (0..3).map(|_| Array::new(&dims, F32)).collect();
-            let none: *mut aclTensor = null_mut();
-            let empty = Array { at: null_mut(), dims: vec![0], dtype: F32 };
-            let m = if causal { mask.tensor() } else { none };
-            let (mode, scale, text) = (if causal { 2 } else { 0 }, 0.3, text.as_ptr().cast_mut());
-            ok(op!(
-                s,
-                transformer.aclnnFlashAttentionScore(
-                    a[0].tensor(),
-                    a[1].tensor(),
-                    a[2].tensor(),
-                    none,
-                    none,
-                    none,
-                    m,
-                    null_mut(),
-                    scale,
-                    1.0,
-                    65536,
-                    65536,
-                    n as i64,
-                    text,
-                    0,
-                    mode,
-                    max.tensor(),
-                    sum.tensor(),
-                    empty.tensor(),
-                    out.tensor()
-                )
-            ));
-            ok(op!(
-                s,
-                transformer.aclnnFlashAttentionScoreGrad(
-                    a[0].tensor(),
-                    a[1].tensor(),
-                    a[2].tensor(),
-                    a[3].tensor(),
-                    none,
-                    none,
-                    none,
-                    m,
-                    max.tensor(),
-                    sum.tensor(),
-                    none,
-                    out.tensor(),
-                    null_mut(),
-                    scale,
-                    1.0,
-                    65536,
-                    65536,
-                    n as i64,
-                    text,
-                    0,
-                    mode,
-                    g[0].tensor(),
-                    g[1].tensor(),
-                    g[2].tensor(),
-                    empty.tensor()
-                )
-            ));
+            let scale = 0.3;
+            let call = Attention {
+                qkv: [&a[0], &a[1], &a[2]].map(Array::tensor),
+                mask: if causal { mask.tensor() } else { null_mut() },
+                layout: text,
+                heads: n as i64,
+                scale,
+                mode: if causal { 2 } else { 0 },
+                statistics: [max.tensor(), sum.tensor()],
+                out: out.tensor(),
+            };
+            ok(call.forward(s));
+            ok(call.gradient(s, a[3].tensor(), [&g[0], &g[1], &g[2]].map(Array::tensor)));
             let at = |bi: usize, ni: usize, si: usize| place(layout, (bi, ni, si), (b, n, t)) * d;
             let mut wo = vec![0.0; b * n * t * d];
             let mut wg = vec![vec![0.0; b * n * t * d]; 3];
@@ -362,24 +296,9 @@ fn adamw_equals_the_formula() {
     // The tensor counts the steps that have been taken: the first step is number 0.
     let step = Array::of(&[1], F32, &[0.0]);
     let none: *mut aclTensor = null_mut();
-    ok(op!(
-        s,
-        nn.aclnnApplyAdamWV2(
-            ax.tensor(),
-            m.tensor(),
-            v.tensor(),
-            none,
-            ag.tensor(),
-            step.tensor(),
-            0.1,
-            0.9,
-            0.99,
-            0.01,
-            1e-8,
-            false,
-            false
-        )
-    ));
+    ok(op!(s, nn.aclnnApplyAdamWV2:
+        ax.tensor(), m.tensor(), v.tensor(), none, ag.tensor(), step.tensor(), 0.1, 0.9, 0.99, 0.01, 1e-8,
+        false, false));
     // With zero moments the first step has the length of the rate, against the gradient.
     let want: Vec<f64> =
         x.iter().zip(&g).map(|(x, g)| x * (1.0 - 0.1 * 0.01) - 0.1 * g / (g.abs() + 1e-8)).collect();
@@ -395,31 +314,8 @@ fn grouped_matmul_equals_single_products() {
     let (ax, aw, y) =
         (Array::of(&[rows, k], F32, &x), Array::of(&[3, k, n], F32, &w), Array::new(&[rows, n], F32));
     let groups = Array::of(&[3], I64, &[1.0, 1.0, 6.0]);
-    let no = null_mut();
-    ok(op!(
-        s,
-        transformer.aclnnGroupedMatmulV4(
-            list(&[ax.tensor()]),
-            list(&[aw.tensor()]),
-            no,
-            no,
-            no,
-            no,
-            no,
-            no,
-            groups.tensor(),
-            no,
-            no,
-            no,
-            3,
-            0,
-            0,
-            0,
-            list(&[y.tensor()]),
-            no,
-            no
-        )
-    ));
+    let lists = [&ax, &aw, &y].map(|a| list(&[a.tensor()]));
+    ok(grouped_matmul(s, lists, groups.tensor(), [3, 0, 0, 0]));
     let want: Vec<f64> = (0..24)
         .map(|i| {
             let (r, c) = (i / 4, i % 4);
@@ -436,27 +332,15 @@ fn tokens_are_permuted_by_expert_and_come_back() {
     let (tokens, expert) = (noise(12, 50), [2.0, 0.0, 1.0, 2.0, 0.0, 1.0]);
     let (a, i) = (Array::of(&[3, 4], F32, &tokens), Array::of(&[3, 2], I64, &expert));
     let (p, order, back) = (Array::new(&[6, 4], F32), Array::new(&[6], I32), Array::new(&[3, 4], F32));
-    ok(op!(
-        s,
-        transformer.aclnnMoeTokenPermute(a.tensor(), i.tensor(), 0, false, p.tensor(), order.tensor())
-    ));
+    ok(op!(s, experts.aclnnMoeTokenPermute(a.tensor(), i.tensor(), 0, false, p.tensor(), order.tensor())));
     // Copies of tokens by expert, in the order of the tokens within each: experts 0, 0, 1, 1, 2, 2.
     let rows = [0, 2, 1, 2, 0, 1];
     let want: Vec<f64> = rows.iter().flat_map(|r| tokens[r * 4..r * 4 + 4].to_vec()).collect();
     near("permuted", &p.read(s), &want, F32);
     assert_eq!(order.read(s), [4.0, 0.0, 2.0, 5.0, 1.0, 3.0]);
     let weights = Array::of(&[3, 2], F32, &[1.0; 6]);
-    ok(op!(
-        s,
-        transformer.aclnnMoeTokenUnpermute(
-            p.tensor(),
-            order.tensor(),
-            weights.tensor(),
-            false,
-            null_mut(),
-            back.tensor()
-        )
-    ));
+    ok(op!(s, experts.aclnnMoeTokenUnpermute:
+        p.tensor(), order.tensor(), weights.tensor(), false, null_mut(), back.tensor()));
     near("back", &back.read(s), &tokens.iter().map(|v| 2.0 * v).collect::<Vec<_>>(), F32);
 }
 

@@ -177,7 +177,7 @@ impl Shape {
                             return wrong(&format!(" with {size} {v}"));
                         }
                         None => {
-                            // A product of what a tensor that was left out would have told tells nothing.
+                            // A product with the size of a tensor that was left out is unknown.
                             if let Some(letter) = size.letter() {
                                 letters.set(letter, found);
                             }

@@ -1,8 +1,8 @@
 //! Complex numbers: what the operators that take them calculate, and that the others refuse them in their first phase.
 
-use super::Cases;
 use super::maths::truth;
 use super::run::Run;
+use super::{Cases, exists, forms};
 use crate::nn::kernels::complex::all_able;
 use crate::nn::tensor::Dtype;
 use std::collections::BTreeSet;
@@ -151,13 +151,9 @@ fn result(r: &mut Run, dims: &[i64], want: &[Z]) {
 
 fn drop_ref(_: &mut Run) {}
 
-fn known(name: &str) -> bool {
-    super::kernels::find(&format!("aclnn{name}")).is_some() && super::interface::all().contains_key(name)
-}
-
 pub(super) fn cases(c: &mut Cases) {
     for (name, f) in FORWARD {
-        for name in [(*name).to_owned(), format!("Inplace{name}")].into_iter().filter(|n| known(n)) {
+        for name in forms(name) {
             c.add(&name, BOTH, move |r| {
                 let at = first(r);
                 let x = z(r, at, D);
@@ -187,7 +183,7 @@ pub(super) fn cases(c: &mut Cases) {
     // All that take complex numbers have a case here, but those that only move elements by the same code as real ones.
     let run: BTreeSet<&str> = c.0.iter().map(|c| c.name.as_str()).collect();
     let without: Vec<&str> =
-        all_able().filter(|n| known(n) && !run.contains(n) && !MOVED.contains(n)).collect();
+        all_able().filter(|n| exists(n) && !run.contains(n) && !MOVED.contains(n)).collect();
     assert!(without.is_empty(), "no case with complex numbers: {without:?}");
 }
 
@@ -285,7 +281,7 @@ fn other(r: &mut Run, name: &str) -> Vec<Z> {
 
 fn arithmetic(c: &mut Cases) {
     for (name, f) in TWO {
-        for name in [(*name).to_owned(), format!("Inplace{name}")].into_iter().filter(|n| known(n)) {
+        for name in forms(name) {
             c.add(&name, BOTH, move |r| {
                 let at = first(r);
                 let (a, b) = (z(r, at, D), other(r, "other"));
@@ -304,7 +300,7 @@ fn arithmetic(c: &mut Cases) {
         ("Rsub", -1.0, true),
         ("Rsubs", -1.0, true),
     ] {
-        for name in [name.to_owned(), format!("Inplace{name}")].into_iter().filter(|n| known(n)) {
+        for name in forms(name) {
             c.add(&name, BOTH, move |r| {
                 let at = first(r);
                 let (a, b) = (z(r, at, D), other(r, "other"));

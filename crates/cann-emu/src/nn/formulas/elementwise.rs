@@ -2,7 +2,7 @@
 
 use super::maths::{erf, ln_gamma, map, sigmoid, slope, truth, zip};
 use super::run::Run;
-use super::{Cases, F32, FLOATS, WHOLE};
+use super::{Cases, F32, FLOATS, WHOLE, forms};
 use crate::nn::tensor::Dtype;
 use std::f64::consts::PI;
 
@@ -13,8 +13,17 @@ fn first(r: &Run) -> &'static str {
     ["self", "input", "x", "selfRef", "inputRef"].into_iter().find(|n| r.has(n)).unwrap()
 }
 
-/// The result of the form in place or of the other.
-fn result(r: &mut Run, want: Vec<f64>, dtype: Dtype) {
+/// The result of the form in place or of the other, in the case's type.
+fn result(r: &mut Run, want: Vec<f64>) {
+    result_as(r, r.dtype, want);
+}
+
+/// Truth values: of the form in place in the case's type.
+fn verdict(r: &mut Run, want: Vec<f64>) {
+    result_as(r, Dtype::Bool, want);
+}
+
+fn result_as(r: &mut Run, dtype: Dtype, want: Vec<f64>) {
     if ["out", "result"].iter().any(|n| r.has(n)) {
         let name = if r.has("out") { "out" } else { "result" };
         r.out_as(name, D, dtype, want);
@@ -183,10 +192,6 @@ const EXACT: &[(&str, Two)] = &[
 const BITS: &[(&str, fn(i64, i64) -> i64)] =
     &[("BitwiseAnd", |a, b| a & b), ("BitwiseOr", |a, b| a | b), ("BitwiseXor", |a, b| a ^ b)];
 
-fn exists(name: &str) -> bool {
-    super::interface::all().contains_key(name) && super::kernels::find(&format!("aclnn{name}")).is_some()
-}
-
 /// The two operands, tensors or numbers as the prototype has them; a number is spread.
 fn operands(r: &mut Run, low: f64, high: f64) -> (Vec<f64>, Vec<f64>) {
     let (a, b) = r.first_two();
@@ -217,35 +222,30 @@ fn whole_operands(r: &mut Run, low: i64, high: i64) -> (Vec<f64>, Vec<f64>) {
 
 pub(super) fn cases(c: &mut Cases) {
     for (name, low, high, f) in ONE {
-        for name in [(*name).to_owned(), format!("Inplace{name}")] {
-            if !exists(&name) {
-                continue;
-            }
+        for name in forms(name) {
             c.add(&name, FLOATS, move |r| {
                 let at = first(r);
                 let x = r.within(at, D, *low, *high);
                 let want = map(&x, f);
-                let dtype = r.dtype;
-                result(r.loose(2.0), want, dtype);
+                result(r.loose(2.0), want);
             });
         }
     }
     for (name, f) in ONE_WHOLE {
-        for name in [(*name).to_owned(), format!("Inplace{name}")].into_iter().filter(|n| exists(n)) {
+        for name in forms(name) {
             c.add(&name, WHOLE, move |r| {
-                let (at, dtype) = (first(r), r.dtype);
-                let x = r.whole(at, D, dtype, -9, 9);
-                result(r, map(&x, |x| f(x as i64) as f64), dtype);
+                let at = first(r);
+                let x = r.whole(at, D, r.dtype, -9, 9);
+                result(r, map(&x, |x| f(x as i64) as f64));
             });
         }
     }
     for (name, f) in TESTS {
-        for name in [(*name).to_owned(), format!("Inplace{name}")].into_iter().filter(|n| exists(n)) {
+        for name in forms(name) {
             c.add(&name, FLOATS, move |r| {
                 let at = first(r);
                 let x = r.t(at, D, r.dtype, &EDGES);
-                let dtype = if r.has("out") { Dtype::Bool } else { r.dtype };
-                result(r, map(&x, |x| truth(f(x))), dtype);
+                verdict(r, map(&x, |x| truth(f(x))));
             });
         }
     }
@@ -254,8 +254,7 @@ pub(super) fn cases(c: &mut Cases) {
         for name in *names {
             c.add(name, FLOATS, move |r| {
                 let (a, b) = operands(r, *low, *high);
-                let dtype = r.dtype;
-                result(r.loose(2.0), zip(&a, &b, f), dtype);
+                result(r.loose(2.0), zip(&a, &b, f));
             });
         }
     }
@@ -271,8 +270,7 @@ pub(super) fn cases(c: &mut Cases) {
                 } else {
                     r.t(b, D, r.dtype, &(0..15).map(|i| f64::from(i % 3) - 1.5).collect::<Vec<_>>())
                 };
-                let dtype = if r.has("out") { Dtype::Bool } else { r.dtype };
-                result(r, zip(&x, &y, f), dtype);
+                verdict(r, zip(&x, &y, f));
             });
         }
     }
@@ -281,12 +279,11 @@ pub(super) fn cases(c: &mut Cases) {
         ("LogicalOr", |a, b| a || b),
         ("LogicalXor", |a, b| a != b),
     ] {
-        for name in [name.to_owned(), format!("Inplace{name}")].into_iter().filter(|n| exists(n)) {
+        for name in forms(name) {
             c.add(&name, &[Dtype::Bool, Dtype::I32, Dtype::F32], move |r| {
                 let (a, b) = r.first_two();
                 let (x, y) = (r.whole(a, D, r.dtype, 0, 1), r.whole(b, D, r.dtype, 0, 1));
-                let dtype = if r.has("out") { Dtype::Bool } else { r.dtype };
-                result(r, zip(&x, &y, |a, b| truth(f(a != 0.0, b != 0.0))), dtype);
+                verdict(r, zip(&x, &y, |a, b| truth(f(a != 0.0, b != 0.0))));
             });
         }
     }
@@ -295,8 +292,7 @@ pub(super) fn cases(c: &mut Cases) {
             for name in [format!("{name}{form}"), format!("Inplace{name}{form}")] {
                 c.add(&name, WHOLE, move |r| {
                     let (a, b) = whole_operands(r, -9, 9);
-                    let dtype = r.dtype;
-                    result(r, zip(&a, &b, |a, b| f(a as i64, b as i64) as f64), dtype);
+                    result(r, zip(&a, &b, |a, b| f(a as i64, b as i64) as f64));
                 });
             }
         }
@@ -325,8 +321,7 @@ fn closed(c: &mut Cases) {
         c.add(name, FLOATS, move |r| {
             let at = first(r);
             r.t(at, D, r.dtype, &[x; 15]);
-            let dtype = r.dtype;
-            result(r, vec![y; 15], dtype);
+            result(r, vec![y; 15]);
         });
     }
     for (name, place) in [("RoundDecimals", "out"), ("InplaceRoundDecimals", "selfRef")] {
@@ -356,8 +351,7 @@ fn closed(c: &mut Cases) {
                 x if x < -1e300 => -9.0,
                 x => x,
             };
-            let dtype = r.dtype;
-            result(r, map(&x, f), dtype);
+            result(r, map(&x, f));
         });
     }
     c.add("AngleV2", FLOATS, |r| {
@@ -400,16 +394,14 @@ fn sums(c: &mut Cases) {
         ("Rsub", |a, b, s| b - s * a),
         ("Rsubs", |a, b, s| b - s * a),
     ] {
-        for name in [name.to_owned(), format!("Inplace{name}")].into_iter().filter(|n| exists(n)) {
+        for name in forms(name) {
             c.add(&name, FLOATS, move |r| {
                 let (a, b) = operands(r, -2.0, 2.0);
-                let dtype = r.dtype;
-                result(r.s("alpha", 1.5).loose(2.0), zip(&a, &b, |a, b| f(a, b, 1.5)), dtype);
+                result(r.s("alpha", 1.5).loose(2.0), zip(&a, &b, |a, b| f(a, b, 1.5)));
             });
             c.add(&name, WHOLE, move |r| {
                 let (a, b) = whole_operands(r, -9, 9);
-                let dtype = r.dtype;
-                result(r.si("alpha", -2), zip(&a, &b, |a, b| f(a, b, -2.0)), dtype);
+                result(r.si("alpha", -2), zip(&a, &b, |a, b| f(a, b, -2.0)));
             });
         }
     }
@@ -422,14 +414,12 @@ fn sums(c: &mut Cases) {
         for name in ["DivMod", "InplaceDivMod", "DivMods", "InplaceDivMods"] {
             c.add(name, F32, move |r| {
                 let (a, b) = operands(r, 0.3, 2.0);
-                let dtype = r.dtype;
-                result(r.n("mode", f64::from(mode)), zip(&a, &b, |a, b| f(a / b)), dtype);
+                result(r.n("mode", f64::from(mode)), zip(&a, &b, |a, b| f(a / b)));
             });
             if mode > 0 {
                 c.add(name, WHOLE, move |r| {
                     let (a, b) = whole_operands(r, 1, 4);
-                    let dtype = r.dtype;
-                    result(r.n("mode", f64::from(mode)), zip(&a, &b, |a, b| f(a / b)), dtype);
+                    result(r.n("mode", f64::from(mode)), zip(&a, &b, |a, b| f(a / b)));
                 });
             }
         }
@@ -451,27 +441,24 @@ fn whole(c: &mut Cases) {
         for name in names {
             c.add(name, WHOLE, move |r| {
                 let (a, b) = whole_operands(r, 1, 4);
-                let dtype = r.dtype;
-                result(r, zip(&a, &b, f), dtype);
+                result(r, zip(&a, &b, f));
             });
         }
     }
     c.add("Gcd", WHOLE, |r| {
         let (a, b) = whole_operands(r, -12, 12);
-        let dtype = r.dtype;
         let divides = |d: i64, v: f64| v as i64 % d == 0;
         let greatest = |a: f64, b: f64| {
             let most = a.abs().max(b.abs()) as i64;
             (1..=most).rev().find(|d| divides(*d, a) && divides(*d, b)).unwrap_or(0) as f64
         };
-        result(r, zip(&a, &b, greatest), dtype);
+        result(r, zip(&a, &b, greatest));
     });
     for name in ["LeftShift", "LeftShifts", "RightShift"] {
         c.add(name, WHOLE, move |r| {
             let (a, b) = whole_operands(r, 0, 4);
-            let dtype = r.dtype;
             let f = |a: f64, b: f64| if name == "RightShift" { (a / b.exp2()).floor() } else { a * b.exp2() };
-            result(r, zip(&a, &b, f), dtype);
+            result(r, zip(&a, &b, f));
         });
     }
 }
@@ -496,15 +483,13 @@ fn powers(c: &mut Cases) {
                 }
             };
             let (x, y) = (side(a, 0.3), side(b, -2.0));
-            let dtype = r.dtype;
-            result(r.loose(2.0), zip(&x, &y, by_logarithm), dtype);
+            result(r.loose(2.0), zip(&x, &y, by_logarithm));
         });
         c.add(name, WHOLE, move |r| {
             let (a, b) = whole_operands(r, 0, 4);
-            let dtype = r.dtype;
             let times = |a: f64, b: f64| (0..b as i64).fold(1.0, |p, _| p * a);
             if name == "PowScalarTensor" || b.iter().all(|b| *b >= 0.0) {
-                result(r, zip(&a, &b, times), dtype);
+                result(r, zip(&a, &b, times));
             }
         });
     }
@@ -512,13 +497,12 @@ fn powers(c: &mut Cases) {
 
 fn three(c: &mut Cases) {
     for (name, f) in [("Addcmul", (|a, b| a * b) as Two), ("Addcdiv", |a, b| a / b)] {
-        for name in [name.to_owned(), format!("Inplace{name}")] {
+        for name in forms(name) {
             c.add(&name, FLOATS, move |r| {
                 let at = first(r);
                 let (x, a, b) = (r.x(at, D), r.x("tensor1", D), r.within("tensor2", &[5], 0.4, 2.0));
                 let want = (0..15).map(|i| x[i] + 1.5 * f(a[i], b[i % 5])).collect();
-                let dtype = r.dtype;
-                result(r.s("value", 1.5).loose(2.0), want, dtype);
+                result(r.s("value", 1.5).loose(2.0), want);
             });
         }
     }
@@ -532,8 +516,7 @@ fn three(c: &mut Cases) {
             } else {
                 r.within("weight", D, 0.0, 1.0)
             };
-            let dtype = r.dtype;
-            result(r.loose(2.0), (0..15).map(|i| (1.0 - w[i]) * a[i] + w[i] * b[i]).collect(), dtype);
+            result(r.loose(2.0), (0..15).map(|i| (1.0 - w[i]) * a[i] + w[i] * b[i]).collect());
         });
     }
 }
@@ -569,8 +552,7 @@ fn bounds(c: &mut Cases) {
                 three.sort_by(f64::total_cmp);
                 three[1]
             };
-            let dtype = r.dtype;
-            result(r, (0..15).map(pick).collect(), dtype);
+            result(r, (0..15).map(pick).collect());
         });
     }
     c.add("Clamp", F32, |r| {

@@ -1,6 +1,6 @@
 //! Attention for inference, its caches, ring updates, rotations, quantisation, gating.
 
-use super::maths::{product, truth, turned, zip};
+use super::maths::{product, transpose, truth, zip};
 use super::run::{Run, rounded};
 use super::{Cases, F32, FLOATS};
 use crate::nn::tensor::Dtype;
@@ -271,7 +271,7 @@ fn quantised(c: &mut Cases) {
             let second = name == "QuantMatmulV2";
             let x = r.whole("x1", &[3, 4], Dtype::I8, -5, 5);
             let y = r.whole("x2", if second { &[5, 4] } else { &[4, 5] }, Dtype::I8, -5, 5);
-            let y = if second { turned(&y, 5, 4) } else { y };
+            let y = if second { transpose(&y, 5, 4) } else { y };
             let b = r.whole("bias", &[5], Dtype::I32, -9, 9);
             let scale = |c: usize| if second { 0.5 + c as f64 / 4.0 } else { 0.5 };
             if second {
@@ -313,7 +313,7 @@ fn quantised(c: &mut Cases) {
         c.add("QuantMatmulV5", &[Dtype::F16, Dtype::Bf16], move |r| {
             let a = r.whole("x1", &[3, 5], Dtype::I8, -9, 9);
             let b = r.whole("x2", if turned { &[2, 5] } else { &[5, 2] }, Dtype::I8, -9, 9);
-            let b = if turned { super::maths::turned(&b, 2, 5) } else { b };
+            let b = if turned { super::maths::transpose(&b, 2, 5) } else { b };
             let rows = r.t("x1Scale", &[3], Dtype::F32, &[0.5, 0.25, 1.0]);
             let columns = r.t("x2Scale", &[2], Dtype::F32, &[0.125, 2.0]);
             r.n("transposeX1", 0.0).n("transposeX2", truth(turned));

@@ -1,6 +1,7 @@
-//! Prototypes by name, read from the generated entry points: a call of a test names its arguments.
+//! Prototypes by name, read from the table of the interface: a call of a test names its arguments.
 
 use crate::abi::{Kind, OpDecl, Param};
+use crate::interface;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -9,13 +10,6 @@ pub(super) struct Prototype {
     pub(super) decl: &'static OpDecl,
     pub(super) classes: Vec<&'static str>,
 }
-
-const SOURCES: [&str; 4] = [
-    include_str!("../../generated/opapi_math.rs"),
-    include_str!("../../generated/opapi_nn.rs"),
-    include_str!("../../generated/opapi_transformer.rs"),
-    include_str!("../../generated/opapi_cv.rs"),
-];
 
 fn kind(class: &str) -> Kind {
     match class {
@@ -34,27 +28,19 @@ fn kind(class: &str) -> Kind {
     }
 }
 
-fn read(line: &'static str) -> Option<Prototype> {
-    let rest = line.strip_prefix("op!(")?;
-    let (name, rest) = rest.split_once(',')?;
-    let (_, list) = rest.split_once('[')?;
-    let list = list.trim_end().trim_end_matches("]);");
-    let (mut params, mut classes) = (Vec::new(), Vec::new());
-    for one in list.split(", ").filter(|p| !p.is_empty()) {
-        let mut parts = one.split('"');
-        let (name, class) = (parts.nth(1)?, parts.next()?.trim());
-        params.push(Param { name, kind: kind(class) });
-        classes.push(class);
-    }
-    let decl = Box::leak(Box::new(OpDecl { name, params: params.leak() }));
-    Some(Prototype { decl, classes })
+fn prototype(row: interface::Row) -> Prototype {
+    let arguments = row.arguments.split_whitespace().filter_map(|a| a.split_once(':'));
+    let (params, classes): (Vec<Param>, Vec<&str>) =
+        arguments.map(|(name, class)| (Param { name, kind: kind(class) }, class)).unzip();
+    let decl = Box::leak(Box::new(OpDecl { name: row.symbol, params: params.leak() }));
+    Prototype { decl, classes }
 }
 
 /// Every operator of the interface by its name without `aclnn`.
 pub(super) fn all() -> &'static HashMap<&'static str, Prototype> {
     static ALL: OnceLock<HashMap<&'static str, Prototype>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let lines = SOURCES.iter().flat_map(|text| text.lines());
-        lines.filter_map(read).map(|p| (p.decl.name.trim_start_matches("aclnn"), p)).collect()
+        let operators = interface::rows().filter(|row| row.kind == "operator");
+        operators.map(|row| (row.symbol.trim_start_matches("aclnn"), prototype(row))).collect()
     })
 }

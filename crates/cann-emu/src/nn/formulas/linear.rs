@@ -1,6 +1,6 @@
 //! Products, factors, triangular systems, distances, alignments.
 
-use super::maths::{along, gradient, product, truth, turned, zip};
+use super::maths::{along, gradient, product, transpose, truth, zip};
 use super::run::Run;
 use super::{Cases, F32, FLOATS, WIDE};
 use crate::nn::tensor::Dtype;
@@ -20,8 +20,8 @@ pub(super) fn cases(c: &mut Cases) {
             let a = r.x("A", if ta { &[5, 3] } else { &[3, 5] });
             let b = r.x("B", if tb { &[2, 5] } else { &[5, 2] });
             let s = r.x("C", &[3, 2]);
-            let a = if ta { turned(&a, 5, 3) } else { a };
-            let b = if tb { turned(&b, 2, 5) } else { b };
+            let a = if ta { transpose(&a, 5, 3) } else { a };
+            let b = if tb { transpose(&b, 2, 5) } else { b };
             r.n("alpha", 1.5).n("beta", -0.5).n("transA", truth(ta)).n("transB", truth(tb));
             let want = zip(&product(&a, &b, 3, 5, 2), &s, |p, s| 1.5 * p - 0.5 * s);
             r.loose(2.0).out("out", &[3, 2], want);
@@ -103,14 +103,14 @@ fn factors(c: &mut Cases) {
     for upper in [false, true] {
         c.add("LinalgCholesky", WIDE, move |r| {
             let b = r.values(25);
-            let a = zip(&product(&b, &turned(&b, 5, 5), 5, 5, 5), &identity(5), |p, i| p + 2.0 * i);
+            let a = zip(&product(&b, &transpose(&b, 5, 5), 5, 5, 5), &identity(5), |p, i| p + 2.0 * i);
             let a = r.t("self", &[5, 5], r.dtype, &a);
             let dtype = r.dtype;
             r.n("upper", truth(upper)).any("out", &[5, 5], dtype).check(move |all| {
-                let l = if upper { turned(&all["out"], 5, 5) } else { all["out"].clone() };
+                let l = if upper { transpose(&all["out"], 5, 5) } else { all["out"].clone() };
                 assert!((0..25).all(|i| l[i] == 0.0 || i % 5 <= i / 5), "the factor is a triangle");
                 assert!((0..5).all(|i| l[i * 6] > 0.0), "its diagonal is positive");
-                near(&product(&l, &turned(&l, 5, 5), 5, 5, 5), &a, "its square");
+                near(&product(&l, &transpose(&l, 5, 5), 5, 5, 5), &a, "its square");
             });
         });
     }
@@ -129,12 +129,12 @@ fn factors(c: &mut Cases) {
                     let t = &all["R"];
                     assert!((0..width * n).all(|i| i % n >= i / n || t[i] == 0.0), "R is a triangle");
                     near(
-                        &product(&turned(t, width, n), t, n, width, n),
-                        &product(&turned(&a, m, n), &a, n, m, n),
+                        &product(&transpose(t, width, n), t, n, width, n),
+                        &product(&transpose(&a, m, n), &a, n, m, n),
                         "RᵀR",
                     );
                     if let Some(q) = all.get("Q") {
-                        near(&product(&turned(q, m, width), q, width, m, width), &identity(width), "QᵀQ");
+                        near(&product(&transpose(q, m, width), q, width, m, width), &identity(width), "QᵀQ");
                         near(&product(q, t, m, width, n), &a, "QR");
                     }
                 });
@@ -151,8 +151,8 @@ fn factors(c: &mut Cases) {
                 r.any("v", &[cols, q as i64], dtype).check(move |all| {
                     let (s, u, v) = (&all["sigma"], &all["u"], &all["v"]);
                     assert!(s.windows(2).all(|w| w[0] >= w[1]) && s[least - 1] >= 0.0, "{s:?} falls");
-                    near(&product(&turned(u, m, p), u, p, m, p), &identity(p), "UᵀU");
-                    near(&product(&turned(v, n, q), v, q, n, q), &identity(q), "VᵀV");
+                    near(&product(&transpose(u, m, p), u, p, m, p), &identity(p), "UᵀU");
+                    near(&product(&transpose(v, n, q), v, q, n, q), &identity(q), "VᵀV");
                     let made =
                         |i: usize| (0..least).map(|k| u[i / n * p + k] * s[k] * v[i % n * q + k]).sum();
                     near(&(0..m * n).map(made).collect::<Vec<f64>>(), &a, "UΣVᵀ");
@@ -177,7 +177,7 @@ fn factors(c: &mut Cases) {
                     _ => 0.0,
                 };
                 let t: Vec<f64> = (0..9).map(one).collect();
-                let t = if transpose { turned(&t, 3, 3) } else { t };
+                let t = if transpose { super::maths::transpose(&t, 3, 3) } else { t };
                 near(&product(&t, &all["xOut"], 3, 3, 2), &b, "A·x");
             });
         });

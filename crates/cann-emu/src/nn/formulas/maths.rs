@@ -88,7 +88,7 @@ pub(super) fn product(a: &[f64], b: &[f64], m: usize, k: usize, n: usize) -> Vec
 }
 
 /// `[m,n]` with rows and columns exchanged.
-pub(super) fn turned(a: &[f64], m: usize, n: usize) -> Vec<f64> {
+pub(super) fn transpose(a: &[f64], m: usize, n: usize) -> Vec<f64> {
     (0..m * n).map(|i| a[i % m * n + i / m]).collect()
 }
 

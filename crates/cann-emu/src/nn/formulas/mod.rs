@@ -63,6 +63,16 @@ impl Cases {
     }
 }
 
+/// Whether the interface has an operator, and the emulator a kernel for it.
+fn exists(name: &str) -> bool {
+    interface::all().contains_key(name) && kernels::find(&format!("aclnn{name}")).is_some()
+}
+
+/// An operator and its form in place, where they exist.
+fn forms(name: &str) -> impl Iterator<Item = String> + use<> {
+    [name.to_owned(), format!("Inplace{name}")].into_iter().filter(|n| exists(n))
+}
+
 const FAMILIES: &[(&str, fn(&mut Cases))] = &[
     ("activation", activation::cases),
     ("cells", cells::cases),

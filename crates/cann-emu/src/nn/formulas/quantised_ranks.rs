@@ -2,8 +2,8 @@
 //!
 //! Scales are powers of two, so that what ranks exchange and its sums are exact in every type.
 
-use super::maths::{product, turned};
-use super::ranks::{Case, Rank, turn, whole};
+use super::maths::{product, transpose};
+use super::ranks::{Case, Rank, normed, total, turn, whole};
 use super::run::Run;
 use crate::nn::tensor::Dtype;
 
@@ -80,10 +80,7 @@ fn sums(r: &mut Run, w: &Rank) {
     let name = if r.has("x2Scale") { "x2Scale" } else { "dequantScale" };
     columns(r, name, &steps(part.n, 40));
     common(r, w, &part);
-    let mut want = vec![0.0; part.m * part.n];
-    for rank in 0..w.ranks {
-        want.iter_mut().zip(part.of(rank, |_| 1.0, 1.0)).for_each(|(s, v)| *s += v);
-    }
+    let want = total(w.ranks, |rank| part.of(rank, |_| 1.0, 1.0));
     r.out("output", &[part.m as i64, part.n as i64], want);
 }
 
@@ -105,10 +102,7 @@ fn scaled_rows(r: &mut Run, w: &Rank) -> (Part, Vec<f64>) {
 
 fn sums_by_row(r: &mut Run, w: &Rank) {
     let (part, rows) = scaled_rows(r, w);
-    let mut want = vec![0.0; part.m * part.n];
-    for rank in 0..w.ranks {
-        want.iter_mut().zip(part.of(rank, |i| rows[i], 1.0)).for_each(|(s, v)| *s += v);
-    }
+    let want = total(w.ranks, |rank| part.of(rank, |i| rows[i], 1.0));
     r.out("output", &[part.m as i64, part.n as i64], want);
 }
 
@@ -118,11 +112,8 @@ fn sums_in_eight_bits(r: &mut Run, w: &Rank) {
     let (n, dtype) = (part.n as i64, r.dtype);
     r.t("commQuantScale1Optional", &[n], dtype, &vec![0.25; part.n]);
     r.t("commQuantScale2Optional", &[n], dtype, &vec![0.5; part.n]);
-    let mut sum = vec![0.0; part.m * part.n];
-    for rank in 0..w.ranks {
-        let quarters = part.of(rank, |i| rows[i], 1.0);
-        sum.iter_mut().zip(quarters).for_each(|(s, v)| *s += (v * 4.0).clamp(-128.0, 127.0));
-    }
+    let quarters = |v: &f64| (v * 4.0).clamp(-128.0, 127.0);
+    let sum = total(w.ranks, |rank| part.of(rank, |i| rows[i], 1.0).iter().map(quarters).collect());
     let want = sum.iter().map(|v| (v / 2.0).round_ties_even().clamp(-128.0, 127.0) / 2.0).collect();
     r.out("output", &[part.m as i64, n], want);
 }
@@ -145,32 +136,16 @@ fn norms(r: &mut Run, w: &Rank) {
     let gamma = r.t("gamma", &[n], dtype, &whole(part.n, 61, 1, 4));
     r.n("epsilon", 1e-5);
     turn(r, w);
-    let mut sum = residual;
-    for rank in 0..w.ranks {
-        let own = match light {
-            // A bias of floats is not scaled.
-            true => {
-                let (p, b) = (product(&part.x(rank), &part.y(rank), 4, 16, part.n), part.bias(rank));
-                let c = steps(part.n, 40);
-                (0..p.len()).map(|i| p[i] * c[i % part.n] + b[i % part.n]).collect()
-            }
-            false => part.of(rank, |_| 1.0, 0.0),
-        };
-        sum.iter_mut().zip(own).for_each(|(s, v)| *s += v);
-    }
-    let norm = sum
-        .chunks(part.n)
-        .flat_map(|row| {
-            let q = (row.iter().map(|v| v * v).sum::<f64>() / part.n as f64 + 1e-5).sqrt();
-            row.iter().zip(&gamma).map(move |(v, g)| v / q * g).collect::<Vec<f64>>()
-        })
-        .collect();
-    if r.has("y") {
-        r.out("y", &[2, 2, n], sum);
-    } else {
-        r.becomes("residual", sum);
-    }
-    r.loose(2.0).out("normOut", &[2, 2, n], norm);
+    let sum = total(w.ranks, |rank| match light {
+        // A bias of floats is not scaled.
+        true => {
+            let (p, b) = (product(&part.x(rank), &part.y(rank), 4, 16, part.n), part.bias(rank));
+            let c = steps(part.n, 40);
+            (0..p.len()).map(|i| p[i] * c[i % part.n] + b[i % part.n]).collect()
+        }
+        false => part.of(rank, |_| 1.0, 0.0),
+    });
+    normed(r, &residual, &sum, &gamma);
 }
 
 /// Weights of integers with offsets: by column, or by column and group of rows.
@@ -193,19 +168,15 @@ fn weights(r: &mut Run, w: &Rank, groups: usize) {
         r.text("commMode", "ai_cpu");
     }
     turn(r, w);
-    let mut want = vec![0.0; m * n];
-    for rank in 0..w.ranks {
-        let wide: Vec<f64> = y(rank)
-            .iter()
-            .enumerate()
-            .map(|(i, v)| {
-                let at = i / n / (k / groups) * n + i % n;
-                (v + offset[at]) * scale[at]
-            })
-            .collect();
+    let widened = |(i, v): (usize, &f64)| {
+        let at = i / n / (k / groups) * n + i % n;
+        (v + offset[at]) * scale[at]
+    };
+    let want = total(w.ranks, |rank| {
+        let wide: Vec<f64> = y(rank).iter().enumerate().map(widened).collect();
         let (p, b, e) = (product(&x(rank), &wide, m, k, n), bias(rank), more(rank));
-        want.iter_mut().enumerate().for_each(|(i, s)| *s += p[i] + b[i % n] + e[i]);
-    }
+        (0..m * n).map(|i| p[i] + b[i % n] + e[i]).collect()
+    });
     r.out("output", &[m as i64, n as i64], want);
 }
 
@@ -218,14 +189,14 @@ fn exchanged(r: &mut Run, w: &Rank, way: f64) {
 }
 
 /// Rank j's rows are those j-th of every rank side by side, in eight bits by their largest element once they are here.
-fn deal_product(r: &mut Run, w: &Rank) {
+fn all_to_all_product(r: &mut Run, w: &Rank) {
     let (rows, h, n) = (2, 16 / w.ranks.min(2), 3);
     let (m, inner) = (rows * w.ranks, h * w.ranks);
     let x = |rank| whole(m * h, rank, -3, 3);
     let dtype = r.dtype;
     r.t("x1", &[m as i64, h as i64], dtype, &x(w.me));
     let y = whole(inner * n, 40, -2, 2);
-    r.t("x2", &[n as i64, inner as i64], Dtype::I8, &turned(&y, inner, n));
+    r.t("x2", &[n as i64, inner as i64], Dtype::I8, &transpose(&y, inner, n));
     let (scale, bias) = (steps(n, 41), whole(n, 42, -2, 2));
     r.t("x2Scale", &[n as i64], Dtype::F32, &scale);
     r.t("biasOptional", &[n as i64], dtype, &bias);
@@ -252,7 +223,7 @@ fn deal_product(r: &mut Run, w: &Rank) {
 }
 
 /// Rank j gets the j-th part of every rank's columns.
-fn product_deal(r: &mut Run, w: &Rank) {
+fn product_all_to_all(r: &mut Run, w: &Rank) {
     let (m, h, part) = (3, 7, 2);
     let n = part * w.ranks;
     let x = |rank| whole(m * h, rank, -1, 1);
@@ -292,9 +263,9 @@ pub(super) const CASES: &[Case] = &[
     Case("WeightQuantMatmulAllReduceV2", 2, false, |r, w| weights(r, w, 1)),
     Case("WeightQuantMatmulAllReduceAddRmsNorm", 2, false, norms),
     Case("InplaceWeightQuantMatmulAllReduceAddRmsNorm", 2, false, norms),
-    Case("AlltoAllQuantMatmul", 2, false, deal_product),
-    Case("AlltoAllQuantMatmul", 4, false, deal_product),
-    Case("AlltoAllQuantMatmulV2", 2, false, deal_product),
-    Case("QuantMatmulAlltoAll", 4, false, product_deal),
-    Case("QuantMatmulAlltoAllV2", 2, false, product_deal),
+    Case("AlltoAllQuantMatmul", 2, false, all_to_all_product),
+    Case("AlltoAllQuantMatmul", 4, false, all_to_all_product),
+    Case("AlltoAllQuantMatmulV2", 2, false, all_to_all_product),
+    Case("QuantMatmulAlltoAll", 4, false, product_all_to_all),
+    Case("QuantMatmulAlltoAllV2", 2, false, product_all_to_all),
 ];

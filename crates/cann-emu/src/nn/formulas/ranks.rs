@@ -2,7 +2,7 @@
 //!
 //! Operands are small integers, so that products and sums are exact in every type and what is compared is which rank gets what.
 
-use super::maths::{product, truth, turned};
+use super::maths::{product, transpose, truth};
 use super::quantised_ranks;
 use super::run::{Run, noise};
 use crate::api::hccl;
@@ -20,6 +20,27 @@ pub(super) struct Rank {
 /// Integers from `low` to `high`, the same for one seed.
 pub(super) fn whole(n: usize, seed: usize, low: i64, high: i64) -> Vec<f64> {
     noise(n, seed as u64 + 77, low as f64, high as f64 + 1.0).iter().map(|v| v.floor()).collect()
+}
+
+/// Σ over the ranks.
+pub(super) fn total(ranks: usize, of: impl Fn(usize) -> Vec<f64>) -> Vec<f64> {
+    (1..ranks).fold(of(0), |sum, rank| sum.iter().zip(of(rank)).map(|(s, v)| s + v).collect())
+}
+
+/// A residual with a sum added, and its norm by root mean square.
+pub(super) fn normed(r: &mut Run, residual: &[f64], sum: &[f64], gamma: &[f64]) {
+    let (n, sum): (_, Vec<f64>) = (gamma.len(), residual.iter().zip(sum).map(|(a, b)| a + b).collect());
+    let row_norm = |row: &[f64]| {
+        let q = (row.iter().map(|v| v * v).sum::<f64>() / n as f64 + 1e-5).sqrt();
+        row.iter().zip(gamma).map(|(v, g)| v / q * g).collect::<Vec<f64>>()
+    };
+    let norm = sum.chunks(n).flat_map(row_norm).collect();
+    if r.has("y") {
+        r.out("y", &[2, 2, n as i64], sum);
+    } else {
+        r.becomes("residual", sum);
+    }
+    r.loose(2.0).out("normOut", &[2, 2, n as i64], norm);
 }
 
 const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
@@ -131,13 +152,10 @@ fn all_reduce(r: &mut Run, w: &Rank) {
     if r.has("commMode") {
         r.text("commMode", "");
     }
-    let mut want = vec![0.0; m * n];
-    for rank in 0..w.ranks {
+    let want = total(w.ranks, |rank| {
         let (p, b, e) = (product(&x(rank), &y(rank), m, k, n), bias(rank), more(rank));
-        for (i, v) in want.iter_mut().enumerate() {
-            *v += p[i] + b[i % n] + truth(extra) * e[i];
-        }
-    }
+        (0..m * n).map(|i| p[i] + b[i % n] + truth(extra) * e[i]).collect()
+    });
     turn(r, w);
     r.out("output", &[m as i64, n as i64], want);
 }
@@ -160,24 +178,9 @@ fn all_reduce_norm(r: &mut Run, w: &Rank) {
     let residual = r.t("residual", &[2, 2, n as i64], dtype, &whole(m * n, 50, -3, 3));
     let gamma = r.t("gamma", &[n as i64], dtype, &whole(n, 51, 1, 4));
     r.n("epsilon", 1e-5);
-    let mut sum = residual;
-    for rank in 0..w.ranks {
-        sum.iter_mut().zip(product(&x(rank), &y(rank), m, k, n)).for_each(|(s, p)| *s += p);
-    }
-    let norm = sum
-        .chunks(n)
-        .flat_map(|row| {
-            let q = (row.iter().map(|v| v * v).sum::<f64>() / n as f64 + 1e-5).sqrt();
-            row.iter().zip(&gamma).map(move |(v, g)| v / q * g).collect::<Vec<f64>>()
-        })
-        .collect();
+    let sum = total(w.ranks, |rank| product(&x(rank), &y(rank), m, k, n));
     turn(r, w);
-    if r.has("y") {
-        r.out("y", &[2, 2, n as i64], sum);
-    } else {
-        r.becomes("residual", sum);
-    }
-    r.loose(2.0).out("normOut", &[2, 2, n as i64], norm);
+    normed(r, &residual, &sum, &gamma);
 }
 
 /// Rows of all ranks times one matrix, which lies transposed in the operators' second form.
@@ -205,10 +208,7 @@ fn product_scatter(r: &mut Run, w: &Rank) {
     let dtype = r.dtype;
     r.t("x1", &[m as i64, k as i64], dtype, &x(w.me));
     r.t("x2", &[k as i64, n as i64], dtype, &y(w.me));
-    let mut sum = vec![0.0; m * n];
-    for rank in 0..w.ranks {
-        sum.iter_mut().zip(product(&x(rank), &y(rank), m, k, n)).for_each(|(s, p)| *s += p);
-    }
+    let sum = total(w.ranks, |rank| product(&x(rank), &y(rank), m, k, n));
     if r.has("commMode") {
         r.text("commMode", "aiv");
     }
@@ -217,14 +217,14 @@ fn product_scatter(r: &mut Run, w: &Rank) {
 }
 
 /// Rank j's rows are those j-th of every rank, side by side.
-fn deal_product(r: &mut Run, w: &Rank) {
+fn all_to_all_product(r: &mut Run, w: &Rank) {
     let (rows, h, n) = (2, 5, 3);
     let m = rows * w.ranks;
     let x = |rank| whole(m * h, rank, -1, 1);
     let dtype = r.dtype;
     r.t("x1", &[m as i64, h as i64], dtype, &x(w.me));
     let y = whole(h * w.ranks * n, 40, -1, 1);
-    r.t("x2", &[n as i64, (h * w.ranks) as i64], dtype, &turned(&y, h * w.ranks, n));
+    r.t("x2", &[n as i64, (h * w.ranks) as i64], dtype, &transpose(&y, h * w.ranks, n));
     r.n("transposeX2", 1.0).text("group", &w.groups[0]).ints("alltoAllAxesOptional", &[-2, -1]);
     let bias = whole(n, 41, -2, 2);
     r.t("biasOptional", &[n as i64], dtype, &bias);
@@ -244,7 +244,7 @@ fn deal_product(r: &mut Run, w: &Rank) {
 }
 
 /// Rank j gets the j-th part of every rank's columns.
-fn product_deal(r: &mut Run, w: &Rank) {
+fn product_all_to_all(r: &mut Run, w: &Rank) {
     let (m, h, part) = (3, 7, 2);
     let n = part * w.ranks;
     let x = |rank| whole(m * h, rank, -1, 1);
@@ -269,13 +269,11 @@ fn groups_reduced(r: &mut Run, w: &Rank) {
     let shape = [k as i64, n as i64];
     r.list("weight", &[(&shape, y(w.me, 0)), (&shape, y(w.me, 1))]);
     r.ints("groupListOptional", &[2, 5]).n("splitItem", 3.0);
-    let mut want = vec![0.0; 5 * n];
-    for rank in 0..w.ranks {
+    let want = total(w.ranks, |rank| {
         let all = x(rank);
-        let first = product(&all[..rows[0] * k], &y(rank, 0), rows[0], k, n);
-        let second = product(&all[rows[0] * k..], &y(rank, 1), rows[1], k, n);
-        want.iter_mut().zip(first.into_iter().chain(second)).for_each(|(w, p)| *w += p);
-    }
+        let (first, second) = all.split_at(rows[0] * k);
+        [product(first, &y(rank, 0), rows[0], k, n), product(second, &y(rank, 1), rows[1], k, n)].concat()
+    });
     turn(r, w);
     r.outs("y", &[(&[5, n as i64], want)]);
 }
@@ -350,12 +348,10 @@ fn stacks_back(r: &mut Run, w: &Rank, by_rows: bool) {
     let mut want = Vec::new();
     for expert in 0..e {
         let (at, own) = (expert / (e / ep), expert % (e / ep));
-        let mut sum = vec![0.0; ep * full * width];
-        for t in 0..tp {
+        let sum = total(tp, |t| {
             let rows = &x(at, t)[own * ep * full * m..][..ep * full * m];
-            let p = product(rows, &weight(at, t)[own * m * width..][..m * width], ep * full, m, width);
-            sum.iter_mut().zip(p).for_each(|(s, p)| *s += p);
-        }
+            product(rows, &weight(at, t)[own * m * width..][..m * width], ep * full, m, width)
+        });
         // The tokens of this rank's row of the grid, and of them this column's rows or columns.
         let mine = &sum[i * full * width..][..full * width];
         if by_rows {
@@ -381,7 +377,7 @@ fn beside(r: &mut Run, w: &Rank) {
     r.out("mmYOptional", &[2, 4], product(&x, &y, 2, 3, 4));
 }
 
-fn deal_groups(r: &mut Run, w: &Rank) {
+fn all_to_all_groups(r: &mut Run, w: &Rank) {
     let (experts, h, n) = (2, 4, 3);
     let row = |from: usize, to: usize, e: usize, i: usize| {
         whole(h, 1000 + ((from * 8 + to) * experts + e) * 3 + i, -1, 1)
@@ -414,7 +410,7 @@ fn deal_groups(r: &mut Run, w: &Rank) {
     beside(r, w);
 }
 
-fn groups_deal(r: &mut Run, w: &Rank) {
+fn groups_all_to_all(r: &mut Run, w: &Rank) {
     let (experts, h, n) = (2, 4, 3);
     let row = |from: usize, to: usize, e: usize, i: usize| {
         whole(h, 2000 + ((from * 8 + to) * experts + e) * 3 + i, -1, 1)
@@ -444,7 +440,7 @@ fn groups_deal(r: &mut Run, w: &Rank) {
     }
     let dtype = r.dtype;
     r.t("gmmX", &[(x.len() / h) as i64, h as i64], dtype, &x);
-    let lies: Vec<f64> = weight(w.me).chunks(h * n).flat_map(|m| turned(m, h, n)).collect();
+    let lies: Vec<f64> = weight(w.me).chunks(h * n).flat_map(|m| transpose(m, h, n)).collect();
     r.t("gmmWeight", &[experts as i64, n as i64, h as i64], dtype, &lies);
     r.text("group", &w.groups[0]).n("epWorldSize", w.ranks as f64).ints("sendCounts", &send);
     r.ints("recvCounts", &recv).n("transGmmWeight", 1.0);
@@ -464,10 +460,10 @@ const CASES: &[Case] = &[
     Case("AllGatherMatmulV2", 4, false, gather_product),
     Case("MatmulReduceScatter", 4, false, product_scatter),
     Case("MatmulReduceScatterV2", 2, false, product_scatter),
-    Case("AlltoAllMatmul", 4, false, deal_product),
-    Case("AlltoAllMatmulV2", 2, false, deal_product),
-    Case("MatmulAlltoAll", 4, false, product_deal),
-    Case("MatmulAlltoAllV2", 2, false, product_deal),
+    Case("AlltoAllMatmul", 4, false, all_to_all_product),
+    Case("AlltoAllMatmulV2", 2, false, all_to_all_product),
+    Case("MatmulAlltoAll", 4, false, product_all_to_all),
+    Case("MatmulAlltoAllV2", 2, false, product_all_to_all),
     Case("GroupedMatMulAllReduce", 2, false, groups_reduced),
     Case("AllGatherAdd", 2, false, gather_add),
     Case("DistributeBarrier", 3, false, barrier),
@@ -479,8 +475,8 @@ const CASES_A3: &[Case] = &[
     Case("AlltoAllAllGatherBatchMatMul", 4, true, |r, w| stacks(r, w, true)),
     Case("BatchMatMulReduceScatterAlltoAll", 4, true, |r, w| stacks_back(r, w, false)),
     Case("BatchMatMulReduceScatterAlltoAll", 4, true, |r, w| stacks_back(r, w, true)),
-    Case("AlltoAllvGroupedMatMul", 8, false, deal_groups),
-    Case("AlltoAllvGroupedMatMulV2", 8, false, deal_groups),
-    Case("GroupedMatMulAlltoAllv", 8, false, groups_deal),
-    Case("GroupedMatMulAlltoAllvV2", 8, false, groups_deal),
+    Case("AlltoAllvGroupedMatMul", 8, false, all_to_all_groups),
+    Case("AlltoAllvGroupedMatMulV2", 8, false, all_to_all_groups),
+    Case("GroupedMatMulAlltoAllv", 8, false, groups_all_to_all),
+    Case("GroupedMatMulAlltoAllvV2", 8, false, groups_all_to_all),
 ];

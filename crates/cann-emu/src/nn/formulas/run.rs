@@ -145,7 +145,7 @@ impl Run {
         }
     }
 
-    /// The parameter of one of several names parted by `|`.
+    /// The parameter of one of several names separated by `|`.
     fn param(&self, names: &str) -> (&'static str, &'static str) {
         let found = names.split('|').find_map(|n| {
             let at = self.prototype.decl.params.iter().position(|p| p.name == n)?;
@@ -471,10 +471,10 @@ impl Run {
                 Some(_) => panic!("{} is a number", param.name),
             };
             return match self.prototype.classes[i] {
-                "F32" => Arg::F(f64::from(v as f32)),
-                "F64" => Arg::F(v),
-                "Bool" => Arg::B(v != 0.0),
-                "U8" | "U32" | "U64" => Arg::U(v as u64),
+                "f32" => Arg::F(f64::from(v as f32)),
+                "f64" => Arg::F(v),
+                "bool" => Arg::B(v != 0.0),
+                "u8" | "u32" | "u64" => Arg::U(v as u64),
                 _ => Arg::I(v as i64),
             };
         }

@@ -44,7 +44,7 @@ fn moves(
     name: &'static str,
     dims: &'static [i64],
     out: &'static [i64],
-    fill: impl Fn(&mut Run) + 'static,
+    fill: impl Fn(&mut Run) -> &mut Run + 'static,
     from: impl Fn(&[i64]) -> Vec<i64> + 'static,
 ) {
     c.add(name, MOVED, move |r| {
@@ -88,54 +88,16 @@ pub(super) fn cases(c: &mut Cases) {
         |r| slice(r, &[1, 0], &[5, 4], &[0, 1], &[3, 2]),
         |p| vec![1 + 3 * p[0], 2 * p[1]],
     );
-    moves(
-        c,
-        "Repeat",
-        D,
-        &[2, 6, 5],
-        |r| {
-            r.ints("repeats", &[2, 2, 1]);
-        },
-        |p| vec![p[1] % 3, p[2]],
-    );
-    moves(
-        c,
-        "Expand",
-        &[3, 1],
-        &[2, 3, 4],
-        |r| {
-            r.ints("size", &[2, 3, 4]);
-        },
-        |p| vec![p[1], 0],
-    );
-    moves(
-        c,
-        "Flip",
-        D,
-        D,
-        |r| {
-            r.ints("dims", &[1]);
-        },
-        |p| vec![p[0], 4 - p[1]],
-    );
-    moves(
-        c,
-        "Flip",
-        D,
-        D,
-        |r| {
-            r.ints("dims", &[0, 1]);
-        },
-        |p| vec![2 - p[0], 4 - p[1]],
-    );
+    moves(c, "Repeat", D, &[2, 6, 5], |r| r.ints("repeats", &[2, 2, 1]), |p| vec![p[1] % 3, p[2]]);
+    moves(c, "Expand", &[3, 1], &[2, 3, 4], |r| r.ints("size", &[2, 3, 4]), |p| vec![p[1], 0]);
+    moves(c, "Flip", D, D, |r| r.ints("dims", &[1]), |p| vec![p[0], 4 - p[1]]);
+    moves(c, "Flip", D, D, |r| r.ints("dims", &[0, 1]), |p| vec![2 - p[0], 4 - p[1]]);
     moves(
         c,
         "Roll",
         D,
         D,
-        |r| {
-            r.ints("shifts", &[1, -2]).ints("dims", &[0, 1]);
-        },
+        |r| r.ints("shifts", &[1, -2]).ints("dims", &[0, 1]),
         |p| vec![(p[0] + 2) % 3, (p[1] + 2) % 5],
     );
     moves(
@@ -143,60 +105,13 @@ pub(super) fn cases(c: &mut Cases) {
         "Roll",
         D,
         D,
-        |r| {
-            r.ints("shifts", &[7]).ints("dims", &[]);
-        },
+        |r| r.ints("shifts", &[7]).ints("dims", &[]),
         |p| {
             let flat = (p[0] * 5 + p[1] + 8) % 15;
             vec![flat / 5, flat % 5]
         },
     );
-    moves(
-        c,
-        "RepeatInterleaveInt",
-        D,
-        &[30],
-        |r| {
-            r.n("repeats", 2.0).n("outputSize", 30.0);
-        },
-        |p| vec![p[0] / 10, p[0] / 2 % 5],
-    );
-    moves(
-        c,
-        "RepeatInterleaveIntWithDim",
-        D,
-        &[3, 15],
-        |r| {
-            r.n("repeats", 3.0).n("dim", 1.0).n("outputSize", 15.0);
-        },
-        |p| vec![p[0], p[1] / 3],
-    );
-    moves(
-        c,
-        "RepeatInterleaveWithDim",
-        D,
-        &[4, 5],
-        |r| {
-            r.t("repeats", &[3], Dtype::I64, &[2.0, 0.0, 2.0]);
-            r.n("dim", 0.0).n("outputSize", 4.0);
-        },
-        |p| vec![p[0] / 2 * 2, p[1]],
-    );
-    moves(
-        c,
-        "RepeatInterleave",
-        &[4],
-        &[6],
-        |r| {
-            r.t("repeats", &[4], Dtype::I64, &[1.0, 3.0, 0.0, 2.0]);
-            r.n("outputSize", 6.0);
-        },
-        |p| vec![[0, 1, 1, 1, 3, 3][p[0] as usize]],
-    );
-    c.add("RepeatInterleaveTensor", WHOLE, |r| {
-        r.t("repeats", &[4], r.dtype, &[1.0, 3.0, 0.0, 2.0]);
-        r.n("outputSize", 6.0).out_as("out", &[6], Dtype::I64, vec![0.0, 1.0, 1.0, 1.0, 3.0, 3.0]);
-    });
+    repeated(c);
     triangles(c);
     made(c);
     sets(c);
@@ -235,8 +150,54 @@ pub(super) fn cases(c: &mut Cases) {
     });
 }
 
-fn slice(r: &mut Run, starts: &[i64], ends: &[i64], axes: &[i64], steps: &[i64]) {
-    r.ints("starts", starts).ints("ends", ends).ints("axes", axes).ints("steps", steps);
+/// Elements and slices, each several times.
+fn repeated(c: &mut Cases) {
+    moves(
+        c,
+        "RepeatInterleaveInt",
+        D,
+        &[30],
+        |r| r.n("repeats", 2.0).n("outputSize", 30.0),
+        |p| vec![p[0] / 10, p[0] / 2 % 5],
+    );
+    moves(
+        c,
+        "RepeatInterleaveIntWithDim",
+        D,
+        &[3, 15],
+        |r| r.n("repeats", 3.0).n("dim", 1.0).n("outputSize", 15.0),
+        |p| vec![p[0], p[1] / 3],
+    );
+    moves(
+        c,
+        "RepeatInterleaveWithDim",
+        D,
+        &[4, 5],
+        |r| {
+            r.t("repeats", &[3], Dtype::I64, &[2.0, 0.0, 2.0]);
+            r.n("dim", 0.0).n("outputSize", 4.0)
+        },
+        |p| vec![p[0] / 2 * 2, p[1]],
+    );
+    moves(
+        c,
+        "RepeatInterleave",
+        &[4],
+        &[6],
+        |r| {
+            r.t("repeats", &[4], Dtype::I64, &[1.0, 3.0, 0.0, 2.0]);
+            r.n("outputSize", 6.0)
+        },
+        |p| vec![[0, 1, 1, 1, 3, 3][p[0] as usize]],
+    );
+    c.add("RepeatInterleaveTensor", WHOLE, |r| {
+        r.t("repeats", &[4], r.dtype, &[1.0, 3.0, 0.0, 2.0]);
+        r.n("outputSize", 6.0).out_as("out", &[6], Dtype::I64, vec![0.0, 1.0, 1.0, 1.0, 3.0, 3.0]);
+    });
+}
+
+fn slice<'a>(r: &'a mut Run, starts: &[i64], ends: &[i64], axes: &[i64], steps: &[i64]) -> &'a mut Run {
+    r.ints("starts", starts).ints("ends", ends).ints("axes", axes).ints("steps", steps)
 }
 
 fn triangles(c: &mut Cases) {

@@ -474,8 +474,13 @@ fn apply_rotary(call: &Call) -> Outcome {
 macro_rules! fwd {
     ($layouts:literal $modes:literal) => {
         concat!(
-            "says(inputLayout,", $layouts, ") in(sparseMode,", $modes, ") whole(sparseMode,attenMaskOptional) ",
-            "layout(query,inputLayout,headNum) query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S ",
+            "says(inputLayout,",
+            $layouts,
+            ") in(sparseMode,",
+            $modes,
+            ") whole(sparseMode,attenMaskOptional) ",
+            "layout(query,inputLayout,headNum) query:F key:F value:F type(query,key,value,attentionOutOut) \
+             softmaxMaxOut:S ",
             "softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope,softmaxOutLayout)"
         )
     };
@@ -483,9 +488,15 @@ macro_rules! fwd {
 macro_rules! bwd {
     ($layouts:literal $modes:literal) => {
         concat!(
-            "says(inputLayout,", $layouts, ") in(sparseMode,", $modes, ") whole(sparseMode,attenMaskOptional) ",
-            "layout(query,inputLayout,headNum) query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) ",
-            "same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut,",
+            "says(inputLayout,",
+            $layouts,
+            ") in(sparseMode,",
+            $modes,
+            ") whole(sparseMode,attenMaskOptional) ",
+            "layout(query,inputLayout,headNum) query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) \
+             same(query,dqOut) ",
+            "same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U \
+             null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut,",
             "softmaxInLayout)"
         )
     };
@@ -510,8 +521,8 @@ pub(super) static OPS: &[Row] = &[
     ("FlashAttentionScoreGradV3", BWD, backward),
     (
         "FlashAttentionScoreGradV4",
-        "says(inputLayout,BSH|SBH|BSND|BNSD|TND) in(sparseMode,0..8) layout(query,inputLayout,headNum) query:F keyIn:F \
-         null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut,softmaxInLayout)",
+        "says(inputLayout,BSH|SBH|BSND|BNSD|TND) in(sparseMode,0..8) layout(query,inputLayout,headNum) \
+         query:F keyIn:F null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut,softmaxInLayout)",
         backward,
     ),
     ("FlashAttentionUnpaddingScoreGrad", BWD_ROWS, backward),
@@ -521,31 +532,33 @@ pub(super) static OPS: &[Row] = &[
     ("FlashAttentionUnpaddingScoreGradV5", BWD_ROWS, backward),
     (
         "RotaryPositionEmbedding",
-        "x:F type(x,cos,sin,out) same(x,out) same(cos,sin) contig(out) rank(x,3..4) spread(cos>x) x[.r,D] cos[.c,D] multiple(D,2) \
-         in(D,2..895) in(mode,0..3) on(A2,mode,0|1) on(A3,mode,0|1)",
+        "x:F type(x,cos,sin,out) same(x,out) same(cos,sin) contig(out) rank(x,3..4) spread(cos>x) x[.r,D] \
+         cos[.c,D] multiple(D,2) in(D,2..895) in(mode,0..3) on(A2,mode,0|1) on(A3,mode,0|1)",
         rotary,
     ),
     (
         "RotaryPositionEmbeddingV2",
-        "x:F type(x,cos,sin,out) same(x,out) same(cos,sin) contig(out) null(rotate) rank(x,3..4) spread(cos>x) in(mode,0..3)",
+        "x:F type(x,cos,sin,out) same(x,out) same(cos,sin) contig(out) null(rotate) rank(x,3..4) \
+         spread(cos>x) in(mode,0..3)",
         rotary,
     ),
     (
         "RotaryPositionEmbeddingGrad",
-        "dy:F type(dy,cos,sin,dxOut) same(dy,dxOut) same(cos,sin) null(dcosOut,dsinOut) contig(dxOut) rank(dy,3..4) spread(cos>dy) \
-         dy[.r,D] cos[.c,D] multiple(D,2) in(D,2..895) in(mode,0..3) on(A2,mode,0|1) on(A3,mode,0|1)",
+        "dy:F type(dy,cos,sin,dxOut) same(dy,dxOut) same(cos,sin) null(dcosOut,dsinOut) contig(dxOut) \
+         rank(dy,3..4) spread(cos>dy) dy[.r,D] cos[.c,D] multiple(D,2) in(D,2..895) in(mode,0..3) \
+         on(A2,mode,0|1) on(A3,mode,0|1)",
         rotary_grad,
     ),
     (
         "ApplyRotaryPosEmb",
-        "queryRef:F type(queryRef,keyRef,cos,sin) rank(queryRef,3..4) queryRef[.r,_,D] keyRef[.r,_,D] cos[.r,1,D] sin[.r,1,D] in(D,64|128) \
-         in(layout,1|4)",
+        "queryRef:F type(queryRef,keyRef,cos,sin) rank(queryRef,3..4) queryRef[.r,_,D] keyRef[.r,_,D] \
+         cos[.r,1,D] sin[.r,1,D] in(D,64|128) in(layout,1|4)",
         apply_rotary,
     ),
     (
         "ApplyRotaryPosEmbV2",
-        "queryRef:F type(queryRef,keyRef,cos,sin) same(cos,sin) rank(queryRef,3..4) rank(keyRef,3..4) in(layout,1..4) \
-         says(rotaryMode,half|interleave|quarter)",
+        "queryRef:F type(queryRef,keyRef,cos,sin) same(cos,sin) rank(queryRef,3..4) rank(keyRef,3..4) \
+         in(layout,1..4) says(rotaryMode,half|interleave|quarter)",
         apply_rotary,
     ),
 ];

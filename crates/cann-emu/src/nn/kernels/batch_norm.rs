@@ -191,12 +191,14 @@ fn element_backward(k: &Call) -> Outcome {
 pub(super) static OPS: &[Row] = &[
     (
         "BatchNorm",
-        "input:F rank(input,2..8) inout(runningMean,runningVar) null(weight,bias,runningMean,runningVar,saveMean,saveInvstd)",
+        "input:F rank(input,2..8) inout(runningMean,runningVar) \
+         null(weight,bias,runningMean,runningVar,saveMean,saveInvstd)",
         forward,
     ),
     (
         "BatchNormBackward",
-        "gradOut:F input:F same(gradOut,input) null(weight,runningMean,runningVar,saveMean,saveInvstd,gradInput,gradWeight,gradBias)",
+        "gradOut:F input:F same(gradOut,input) \
+         null(weight,runningMean,runningVar,saveMean,saveInvstd,gradInput,gradWeight,gradBias)",
         backward,
     ),
     ("BatchNormReduce", "x:F rank(x,2..8)", reduce),

@@ -83,7 +83,7 @@ pub(super) fn scattered(
 }
 
 /// Equal pieces to all ranks, and theirs one after the other.
-pub(super) fn dealt(
+pub(super) fn all_to_all(
     k: &Call,
     group: &str,
     values: &[f64],

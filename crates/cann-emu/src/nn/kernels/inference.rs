@@ -196,89 +196,133 @@ fn spans(k: &Call, q: &Layout, keys: &Cache, layout: &str, paged: bool) -> Resul
     Ok(out)
 }
 
+/// Operands that are quantised, shared prefixes, and padding on the left.
+const REFUSED: [&str; 10] = [
+    "deqScale1|deqScale1Optional|dequantScale1",
+    "quantScale1|quantScale1Optional",
+    "deqScale2|deqScale2Optional|dequantScale2",
+    "quantScale2|quantScale2Optional",
+    "antiquantScale|antiquantScaleOptional",
+    "keyAntiquantScaleOptional",
+    "valueAntiquantScaleOptional",
+    "keySharedPrefixOptional",
+    "queryPaddingSize|queryPaddingSizeOptional",
+    "kvPaddingSize|kvPaddingSizeOptional",
+];
+
+/// Whether a layout packs sequences of any lengths into one tensor of one batch.
+fn packs(layout: &str) -> bool {
+    matches!(layout, "TND" | "NTD")
+}
+
+/// What the scores are made of.
+struct Inputs<'a> {
+    queries: (Vec<f64>, Layout),
+    keys: Cache,
+    /// Rotated parts of queries and keys, which are stored apart.
+    rope: Option<((Vec<f64>, Layout), Cache)>,
+    bias: Option<(Vec<i64>, Vec<f64>)>,
+    masked: Masked<'a>,
+    scale: f64,
+    packed: bool,
+}
+
+impl<'a> Inputs<'a> {
+    fn read(k: &'a Call, layout: &str, heads: usize, groups: usize) -> Result<Inputs<'a>, Fault> {
+        let name = k.decl.name;
+        let q = Layout::of(k.t("query")?, layout, Some(heads), None)?;
+        if q.heads != heads || !heads.is_multiple_of(groups) {
+            return Err(Fault::from(format!("{} query heads, numHeads {heads}, {groups} of keys", q.heads)));
+        }
+        let keys = Cache::read(k, "key", layout, groups)?;
+        let of = |v: &View, heads: usize| -> Result<(Vec<f64>, Layout), Fault> {
+            Ok((v.load(name)?.floats(), Layout::of(v, layout, Some(heads), None)?))
+        };
+        let rope = match (maybe(k, "queryRopeOptional")?, maybe(k, "keyRopeOptional")?) {
+            (Some(_), Some(v)) if matches!(keys, Cache::Paged { .. }) => {
+                return Err(Fault::from(format!("keyRope {:?} in pages", v.dims)));
+            }
+            (Some(query), Some(key)) => {
+                let (values, layout) = of(key, groups)?;
+                Some((of(query, heads)?, Cache::Whole(values, layout)))
+            }
+            (None, None) => None,
+            _ => return Err(Fault::from("queryRope and keyRope come together")),
+        };
+        let bias = maybe(k, "pseShift|pseShiftOptional")?
+            .map(|v| Ok::<_, Fault>((v.dims.clone(), v.load(name)?.floats())))
+            .transpose()?;
+        let mask = maybe(k, "attenMask|attenMaskOptional")?;
+        let masked = Masked {
+            mask: mask.map(|v| Ok::<_, Fault>((v, v.load(name)?.ints()))).transpose()?,
+            mode: k.int("sparseMode").unwrap_or(1),
+            before: k.int("preTokens").unwrap_or(i64::MAX),
+            after: k.int("nextTokens").unwrap_or(i64::MAX),
+            decode: q.seq == 1 && !packs(layout) && !name.contains("Prompt"),
+        };
+        let (scale, packed) = (k.num("scaleValue")?, packs(layout));
+        Ok(Inputs { queries: (k.f("query")?, q), keys, rope, bias, masked, scale, packed })
+    }
+
+    /// The batch that a sequence has in its tensor.
+    fn batch(&self, b: usize) -> usize {
+        if self.packed { 0 } else { b }
+    }
+
+    /// Scores of query `i` of a sequence for its keys; none where the key is dropped. `n` is the query's head, `g` that of keys.
+    fn scores(
+        &self,
+        k: &Call,
+        [b, q0, sq, k0, sk]: [usize; 5],
+        (n, g): (usize, usize),
+        i: usize,
+    ) -> Result<Vec<Option<f64>>, Fault> {
+        let own = self.batch(b);
+        let row_of = |(v, l): &'_ (Vec<f64>, Layout)| v[l.at(own, n, q0 + i)..][..l.width].to_vec();
+        let (query, turned) = (row_of(&self.queries), self.rope.as_ref().map(|(q, c)| (row_of(q), c)));
+        let dot = |a: &[f64], b: &[f64]| k.sum(a.iter().zip(b).map(|(a, b)| a * b));
+        let one = |j: usize| -> Result<Option<f64>, Fault> {
+            if self.masked.drops(b, n, i, j, sq, sk) {
+                return Ok(None);
+            }
+            let mut sum = dot(&query, self.keys.row(b, g, k0 + j)?);
+            if let Some((query, keys)) = &turned {
+                sum += dot(query, keys.row(b, g, k0 + j)?);
+            }
+            let shift = self.bias.as_ref().map_or(0.0, |(d, v)| {
+                let pick = |size: i64, at: usize| if size == 1 { 0 } else { at };
+                let at = (pick(d[0], b) * d[1] as usize + n) * d[2] as usize + pick(d[2], i);
+                v[at * d[3] as usize + j]
+            });
+            Ok(Some(self.scale * sum + shift))
+        };
+        (0..sk).map(one).collect()
+    }
+}
+
 fn attention(k: &Call) -> Outcome {
-    refuse(
-        k,
-        &[
-            "deqScale1|deqScale1Optional|dequantScale1",
-            "quantScale1|quantScale1Optional",
-            "deqScale2|deqScale2Optional|dequantScale2",
-            "quantScale2|quantScale2Optional",
-            "antiquantScale|antiquantScaleOptional",
-            "keyAntiquantScaleOptional",
-            "valueAntiquantScaleOptional",
-            "keySharedPrefixOptional",
-            "queryPaddingSize|queryPaddingSizeOptional",
-            "kvPaddingSize|kvPaddingSizeOptional",
-        ],
-    )?;
-    let name = k.decl.name;
+    refuse(k, &REFUSED)?;
     let (layout, shown) = out_layout(k.text("inputLayout")?);
     let heads = k.int("numHeads")? as usize;
     let groups = match k.int("numKeyValueHeads")? {
         0 => heads,
         n => n as usize,
     };
-    let (q, out) = (k.t("query")?, k.t("attentionOut")?);
-    let lq = Layout::of(q, layout, Some(heads), None)?;
-    if lq.heads != heads || !heads.is_multiple_of(groups) {
-        return Err(Fault::from(format!("{} query heads, numHeads {heads}, {groups} of keys", lq.heads)));
-    }
-    let queries = k.f("query")?;
-    let (keys, values) = (Cache::read(k, "key", layout, groups)?, Cache::read(k, "value", layout, groups)?);
-    let paged = matches!(keys, Cache::Paged { .. });
-    let turn = maybe(k, "queryRopeOptional")?
-        .map(|v| Ok::<_, Fault>((v.load(name)?.floats(), Layout::of(v, layout, Some(heads), None)?)))
-        .transpose()?;
-    let key_turn = match (&turn, maybe(k, "keyRopeOptional")?) {
-        (Some(_), Some(v)) if paged => return Err(Fault::from(format!("keyRope {:?} in pages", v.dims))),
-        (Some(_), Some(v)) => {
-            Some(Cache::Whole(v.load(name)?.floats(), Layout::of(v, layout, Some(groups), None)?))
-        }
-        (None, None) => None,
-        _ => return Err(Fault::from("queryRope and keyRope come together")),
-    };
-    let bias = maybe(k, "pseShift|pseShiftOptional")?
-        .map(|v| Ok::<_, Fault>((v.dims.clone(), v.load(name)?.floats())))
-        .transpose()?;
-    let sink = maybe(k, "learnableSinkOptional")?.map(|v| v.load(name)).transpose()?.map(Values::floats);
-    let mask = maybe(k, "attenMask|attenMaskOptional")?;
-    let masked = Masked {
-        mask: mask.map(|v| Ok::<_, Fault>((v, v.load(name)?.ints()))).transpose()?,
-        mode: k.int("sparseMode").unwrap_or(1),
-        before: k.int("preTokens").unwrap_or(i64::MAX),
-        after: k.int("nextTokens").unwrap_or(i64::MAX),
-        decode: lq.seq == 1 && !matches!(layout, "TND" | "NTD") && !name.contains("Prompt"),
-    };
-    let scale = k.num("scaleValue")?;
+    let inputs = Inputs::read(k, layout, heads, groups)?;
+    let values = Cache::read(k, "value", layout, groups)?;
+    let sink =
+        maybe(k, "learnableSinkOptional")?.map(|v| v.load(k.decl.name)).transpose()?.map(Values::floats);
+    let (lq, out) = (&inputs.queries.1, k.t("attentionOut")?);
     let lo = Layout::of(out, shown, Some(heads), None)?;
     let mut result = vec![0.0; out.numel()];
     let mut lse = vec![f64::INFINITY; lq.batch * heads * lq.seq];
-    for [b, q0, sq, k0, sk] in spans(k, &lq, &keys, layout, paged)? {
-        // Packed sequences stand in one tensor of one batch.
-        let own = if matches!(layout, "TND" | "NTD") { 0 } else { b };
+    let paged = matches!(inputs.keys, Cache::Paged { .. });
+    for span in spans(k, lq, &inputs.keys, layout, paged)? {
+        let [b, q0, sq, k0, _] = span;
         for n in 0..heads {
             let g = n / (heads / groups);
             for i in 0..sq {
-                let row = &queries[lq.at(own, n, q0 + i)..][..lq.width];
-                let mut scores = Vec::with_capacity(sk);
-                for j in 0..sk {
-                    if masked.drops(b, n, i, j, sq, sk) {
-                        scores.push(None);
-                        continue;
-                    }
-                    let mut dot = k.sum(row.iter().zip(keys.row(b, g, k0 + j)?).map(|(a, b)| a * b));
-                    if let (Some((v, l)), Some(c)) = (&turn, &key_turn) {
-                        let row = &v[l.at(own, n, q0 + i)..][..l.width];
-                        dot += k.sum(row.iter().zip(c.row(b, g, k0 + j)?).map(|(a, b)| a * b));
-                    }
-                    let shift = bias.as_ref().map_or(0.0, |(d, v)| {
-                        let pick = |size: i64, at: usize| if size == 1 { 0 } else { at };
-                        let at = (pick(d[0], b) * d[1] as usize + n) * d[2] as usize + pick(d[2], i);
-                        v[at * d[3] as usize + j]
-                    });
-                    scores.push(Some(scale * dot + shift));
-                }
+                let scores = inputs.scores(k, span, (n, g), i)?;
                 let mut m = scores.iter().flatten().copied().fold(f64::NEG_INFINITY, f64::max);
                 if m == f64::NEG_INFINITY {
                     continue;
@@ -288,10 +332,9 @@ fn attention(k: &Call) -> Outcome {
                 }
                 let e: Vec<f64> = scores.iter().map(|s| s.map_or(0.0, |s| (s - m).exp())).collect();
                 let sum = k.sum(e.iter().copied()) + sink.as_ref().map_or(0.0, |s| (s[n] - m).exp());
-                let packed = matches!(layout, "TND" | "NTD");
-                let at = if packed { (q0 + i) * heads + n } else { (b * heads + n) * lq.seq + i };
+                let at = if inputs.packed { (q0 + i) * heads + n } else { (b * heads + n) * lq.seq + i };
                 lse[at] = m + sum.ln();
-                let to = lo.at(own, n, q0 + i);
+                let to = lo.at(inputs.batch(b), n, q0 + i);
                 for (j, e) in e.iter().enumerate().filter(|(_, e)| **e != 0.0) {
                     let v = values.row(b, g, k0 + j)?;
                     for (o, v) in result[to..to + values.width()].iter_mut().zip(v) {
@@ -392,9 +435,17 @@ fn ring_update(k: &Call) -> Outcome {
     k.put("attnOutOut", &Values::F(out))
 }
 
-const RING: &str = "prevAttnOut:F curAttnOut:F prevSoftmaxMax:S prevSoftmaxSum:S curSoftmaxMax:S curSoftmaxSum:S same(prevAttnOut,curAttnOut,attnOutOut) same(prevSoftmaxMax,prevSoftmaxSum,curSoftmaxMax,curSoftmaxSum,softmaxMaxOut,softmaxSumOut)";
-const FIA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut,softmaxLse) covered(sparseMode,attenMask|attenMaskOptional) null(pseShift,attenMask,actualSeqLengths,actualSeqLengthsKv,deqScale1,quantScale1,deqScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize,kvPaddingSize,softmaxLse)";
-const IFA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut) null(pseShift,attenMask,actualSeqLengths,dequantScale1,quantScale1,dequantScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
+const RING: &str = "prevAttnOut:F curAttnOut:F prevSoftmaxMax:S prevSoftmaxSum:S curSoftmaxMax:S curSoftmaxSum:S \
+     same(prevAttnOut,curAttnOut,attnOutOut) \
+     same(prevSoftmaxMax,prevSoftmaxSum,curSoftmaxMax,curSoftmaxSum,softmaxMaxOut,softmaxSumOut)";
+const FIA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut,softmaxLse) \
+     covered(sparseMode,attenMask|attenMaskOptional) \
+     null(pseShift,attenMask,actualSeqLengths,actualSeqLengthsKv,deqScale1,quantScale1,deqScale2) \
+     null(quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize) \
+     null(kvPaddingSize,softmaxLse)";
+const IFA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut) \
+     null(pseShift,attenMask,actualSeqLengths,dequantScale1,quantScale1,dequantScale2,quantScale2) \
+     null(quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
 
 pub(super) static OPS: &[Row] = &[
     ("FusedInferAttentionScore", FIA, attention),

@@ -48,7 +48,7 @@ pub(super) fn product(
 }
 
 /// A matrix, or its transposed one where a flag of that name says so.
-pub(super) fn turned(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
+pub(super) fn transposed(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
     let mut v = k.t(name)?.clone();
     if k.flag(flag)? {
         let n = v.dims.len();
@@ -343,7 +343,8 @@ pub(super) static OPS: &[Row] = &[
     ),
     (
         "GroupedMatmulAdd",
-        "x:H type(x,weight) groupList:l yRef:S last(x,1..65535) last(weight,1..65535) code(561002) in(groupType,2) rank(x,2) rank(weight,2)",
+        "x:H type(x,weight) groupList:l yRef:S last(x,1..65535) last(weight,1..65535) code(561002) \
+         in(groupType,2) rank(x,2) rank(weight,2)",
         grouped_add,
     ),
 ];

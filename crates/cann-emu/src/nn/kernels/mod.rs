@@ -5,6 +5,13 @@ use super::exec::{Call, Outcome};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+/// A contract of several texts: their clauses one after the other.
+macro_rules! clauses {
+    ($($text:expr),* $(,)?) => {
+        concat!($($text, " "),*)
+    };
+}
+
 pub mod activation;
 pub mod attention;
 pub mod batch_norm;
@@ -14,11 +21,12 @@ pub mod ctc;
 pub mod decomposition;
 pub mod elementwise;
 pub mod exchange;
+pub mod fused;
 pub mod gated;
 pub mod groups;
 pub mod index;
 pub mod inference;
-pub mod joint;
+pub mod lstm;
 pub mod margins;
 pub mod matmul;
 pub mod maximum;
@@ -27,9 +35,8 @@ pub mod moe;
 pub mod norm;
 pub mod optimizer;
 pub mod quantised;
-pub mod quantised_joint;
+pub mod quantised_fused;
 pub mod random;
-pub mod recurrent;
 pub mod reduce;
 pub mod resample;
 pub mod routes;
@@ -89,12 +96,12 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             decomposition::OPS,
             groups::OPS,
             ctc::OPS,
-            recurrent::OPS,
+            lstm::OPS,
             inference::OPS,
             margins::OPS,
             quantised::OPS,
-            joint::OPS,
-            quantised_joint::OPS,
+            fused::OPS,
+            quantised_fused::OPS,
             routes::OPS,
             complex::OPS,
         ];

@@ -237,56 +237,64 @@ fn finalize_routing(k: &Call) -> Outcome {
 pub(super) static OPS: &[Row] = &[
     (
         "MoeTokenPermute",
-        "tokens:F indices:L sortedIndicesOut:i type(tokens,permuteTokensOut) contig(permuteTokensOut,sortedIndicesOut) code(561002) \
-         in(paddedMode,0) rank(tokens,2..8) rank(indices,1..2) tokens[n,.h] indices[n,.k] sortedIndicesOut[n*k.n] \
-         rank(permuteTokensOut,2..8)",
+        "tokens:F indices:L sortedIndicesOut:i type(tokens,permuteTokensOut) \
+         contig(permuteTokensOut,sortedIndicesOut) code(561002) in(paddedMode,0) rank(tokens,2..8) \
+         rank(indices,1..2) tokens[n,.h] indices[n,.k] sortedIndicesOut[n*k.n] rank(permuteTokensOut,2..8)",
         permute,
     ),
     (
         "MoeTokenPermuteGrad",
-        "permutedOutputGrad:F sortedIndices:i type(permutedOutputGrad,out) code(561002) in(paddedMode,0) in(numTopk,1..512) out[n,h] \
-         permutedOutputGrad[_,h] sortedIndices[n*numTopk]",
+        "permutedOutputGrad:F sortedIndices:i type(permutedOutputGrad,out) code(561002) in(paddedMode,0) \
+         in(numTopk,1..512) out[n,h] permutedOutputGrad[_,h] sortedIndices[n*numTopk]",
         permute_grad,
     ),
     (
         "MoeTokenUnpermute",
-        "permutedTokens:F sortedIndices:i probsOptional:F type(permutedTokens,out) contig(out) code(561002) in(paddedMode,0) \
-         out[n,h] permutedTokens[_,h] probsOptional[n,k] default(k,1) in(k,1..512) sortedIndices[n*k]",
+        "permutedTokens:F sortedIndices:i probsOptional:F type(permutedTokens,out) contig(out) code(561002) \
+         in(paddedMode,0) out[n,h] permutedTokens[_,h] probsOptional[n,k] default(k,1) in(k,1..512) \
+         sortedIndices[n*k]",
         unpermute,
     ),
     (
         "MoeTokenUnpermuteGrad",
-        "permutedTokens:F sortedIndices:i probsOptional:F type(permutedTokens,unpermutedTokensGrad,permutedTokensGradOut) null(probsGradOut) \
+        "permutedTokens:F sortedIndices:i probsOptional:F \
+         type(permutedTokens,unpermutedTokensGrad,permutedTokensGradOut) null(probsGradOut) \
          contig(permutedTokensGradOut,probsGradOut) code(561002) in(paddedMode,0) unpermutedTokensGrad[n,h] \
-         permutedTokens[t,h] permutedTokensGradOut[t,h] probsOptional[n,k] default(k,1) in(k,1..512) sortedIndices[n*k] probsGradOut[n,k]",
+         permutedTokens[t,h] permutedTokensGradOut[t,h] probsOptional[n,k] default(k,1) in(k,1..512) \
+         sortedIndices[n*k] probsGradOut[n,k]",
         unpermute_grad,
     ),
     (
         "MoeGatingTopKSoftmax",
-        "x:F finishedOptional:B expertIdxOut:i rowIdxOut:i type(x,yOut) contig(yOut,expertIdxOut,rowIdxOut) rank(x,2..3) code(561002) \
-         in(k,1..1024) x[.r,e] atmost(k,e) finishedOptional[.r] yOut[.r,k] expertIdxOut[.r,k] rowIdxOut[.r,k]",
+        "x:F finishedOptional:B expertIdxOut:i rowIdxOut:i type(x,yOut) contig(yOut,expertIdxOut,rowIdxOut) \
+         rank(x,2..3) code(561002) in(k,1..1024) x[.r,e] atmost(k,e) finishedOptional[.r] yOut[.r,k] \
+         expertIdxOut[.r,k] rowIdxOut[.r,k]",
         gating,
     ),
     (
         "MoeGatingTopKSoftmaxV2",
-        "x:F finishedOptional:B expertIdxOut:i softmaxResultOutOptional:S type(x,yOut) rank(x,2..3) code(561002) in(k,1..1024) in(renorm,0|1) \
-         x[.r,e] atmost(k,e) finishedOptional[.r] yOut[.r,k] expertIdxOut[.r,k] softmaxResultOutOptional[.r,e]",
+        "x:F finishedOptional:B expertIdxOut:i softmaxResultOutOptional:S type(x,yOut) rank(x,2..3) \
+         code(561002) in(k,1..1024) in(renorm,0|1) x[.r,e] atmost(k,e) finishedOptional[.r] yOut[.r,k] \
+         expertIdxOut[.r,k] softmaxResultOutOptional[.r,e]",
         gating,
     ),
     (
         "MoeInitRoutingV2",
-        "x:F expertIdx:i expandedRowIdxOut:i expertTokensCountOrCumsumOutOptional:i expertTokensBeforeCapacityOutOptional:i \
-         type(x,expandedXOut) contig(expandedXOut,expandedRowIdxOut) code(561103) in(dropPadModeOptional,0|1) \
+        "x:F expertIdx:i expandedRowIdxOut:i expertTokensCountOrCumsumOutOptional:i \
+         expertTokensBeforeCapacityOutOptional:i type(x,expandedXOut) \
+         contig(expandedXOut,expandedRowIdxOut) code(561103) in(dropPadModeOptional,0|1) \
          in(expertTokensCountOrCumsumFlagOptional,0|1|2) in(activeNumOptional,0..9223372036854775807) \
-         in(expertCapacityOptional,0..9223372036854775807) in(expertNumOptional,0..9223372036854775807) x[n,h] expertIdx[n,k] \
-         expandedRowIdxOut[n*k] rank(expandedXOut,2..3)",
+         in(expertCapacityOptional,0..9223372036854775807) in(expertNumOptional,0..9223372036854775807) \
+         x[n,h] expertIdx[n,k] expandedRowIdxOut[n*k] rank(expandedXOut,2..3)",
         init_routing,
     ),
     (
         "MoeFinalizeRoutingV2",
-        "expandedX:F expandedRowIdx:i scalesOptional:F expertIdxOptional:i type(expandedX,x1Optional,x2Optional,biasOptional,out) contig(out) \
-         code(561103) in(dropPadMode,0..3) rank(expandedX,2..3) out[n,h] x1Optional[n,h] x2Optional[n,h] scalesOptional[n,k] default(k,1) \
-         expertIdxOptional[n,k] expandedRowIdx[n*k] biasOptional[_,h] needs(x2Optional,x1Optional) needs(biasOptional,expertIdxOptional)",
+        "expandedX:F expandedRowIdx:i scalesOptional:F expertIdxOptional:i \
+         type(expandedX,x1Optional,x2Optional,biasOptional,out) contig(out) code(561103) \
+         in(dropPadMode,0..3) rank(expandedX,2..3) out[n,h] x1Optional[n,h] x2Optional[n,h] \
+         scalesOptional[n,k] default(k,1) expertIdxOptional[n,k] expandedRowIdx[n*k] biasOptional[_,h] \
+         needs(x2Optional,x1Optional) needs(biasOptional,expertIdxOptional)",
         finalize_routing,
     ),
 ];

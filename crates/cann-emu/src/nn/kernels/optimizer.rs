@@ -236,8 +236,8 @@ pub(super) static OPS: &[Row] = &[
     ("ForeachNonFiniteCheckAndUnscale", "scaledGrads:F inout(scaledGrads,foundInf) foundInf:S", unscale),
     (
         "AmpUpdateScale",
-        "currentScale:S growthTracker:i foundInf:S updatedScale:S updatedGrowthTracker:i same(currentScale,growthTracker) \
-         out(updatedScale,updatedGrowthTracker)",
+        "currentScale:S growthTracker:i foundInf:S updatedScale:S updatedGrowthTracker:i \
+         same(currentScale,growthTracker) out(updatedScale,updatedGrowthTracker)",
         update_scale,
     ),
     ("ApplyAdamWV2", "varRef:F grad:F same(varRef,mRef,vRef,grad) null(maxGradNormOptionalRef)", adamw_v2),

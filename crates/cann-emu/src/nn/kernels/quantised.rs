@@ -1,7 +1,7 @@
 //! Quantisation and products of integers: `ascend-abi.md`, section 8.10. Four-bit weights and groups of products are not here.
 
 use super::Row;
-use super::matmul::{matmul_values, product, turned};
+use super::matmul::{matmul_values, product, transposed};
 use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Dtype, Values, View};
 
@@ -102,8 +102,9 @@ pub(super) fn scales(k: &Call, name: &str) -> Result<Vec<f64>, Fault> {
     Ok(v.load(k.decl.name)?.floats())
 }
 
-/// What a product of integers is worth: (c + bias)·scale by column·scale by row; a bias of floats comes behind the scales.
-pub(super) struct Worth {
+/// How a product of integers becomes one of floats: (c + bias)·scale by column·scale by row; a bias of floats is
+/// added after the scales.
+pub(super) struct Dequantisation {
     pub(super) columns: Vec<f64>,
     pub(super) rows: Option<Vec<f64>>,
     pub(super) bias: Option<Vec<f64>>,
@@ -111,7 +112,7 @@ pub(super) struct Worth {
     pub(super) before: bool,
 }
 
-impl Worth {
+impl Dequantisation {
     /// Puts it to a product of `n` columns.
     pub(super) fn apply(&self, c: &mut [f64], n: usize) {
         for (i, v) in c.iter_mut().enumerate() {
@@ -123,14 +124,14 @@ impl Worth {
     }
 }
 
-/// The product of two matrices of integers, what it is worth, and how many columns it has.
-fn worth(k: &Call, (a, b): (&View, &View), columns: Vec<f64>) -> Result<(Vec<f64>, usize), Fault> {
+/// The product of two matrices of integers, its dequantisation, and how many columns it has.
+fn dequantisation(k: &Call, (a, b): (&View, &View), columns: Vec<f64>) -> Result<(Vec<f64>, usize), Fault> {
     let (mut c, dims) = matmul_values(k, a, b)?;
     let n = *dims.last().ok_or("a product without dimensions")? as usize;
     let rows = ["pertokenScaleOptional", "x1Scale"].into_iter().find(|n| k.value(n).is_some());
     let rows = rows.map(|name| k.opt_f(name)).transpose()?.flatten();
     let before = k.opt("bias")?.is_some_and(|v| v.dtype == Dtype::I32);
-    Worth { columns, rows, bias: k.opt_f("bias")?, before }.apply(&mut c, n);
+    Dequantisation { columns, rows, bias: k.opt_f("bias")?, before }.apply(&mut c, n);
     Ok((c, n))
 }
 
@@ -142,9 +143,9 @@ fn matmul(k: &Call) -> Outcome {
             }
         }
     }
-    let (a, b) = (turned(k, "x1", "transposeX1")?, turned(k, "x2", "transposeX2")?);
+    let (a, b) = (transposed(k, "x1", "transposeX1")?, transposed(k, "x2", "transposeX2")?);
     // The newest form names them by operand.
-    let (c, n) = worth(k, (&a, &b), scales(k, "scale|x2Scale")?)?;
+    let (c, n) = dequantisation(k, (&a, &b), scales(k, "scale|x2Scale")?)?;
     let offset = k.opt_f("offset|x2Offset")?;
     match k.t("out")?.dtype {
         Dtype::I8 => {
@@ -158,14 +159,14 @@ fn matmul(k: &Call) -> Outcome {
 
 /// The first form: one scale, and no transposed operands.
 fn matmul_by_number(k: &Call) -> Outcome {
-    let (c, _) = worth(k, (k.t("x1")?, k.t("x2")?), vec![k.num("deqScale")?])?;
+    let (c, _) = dequantisation(k, (k.t("x1")?, k.t("x2")?), vec![k.num("deqScale")?])?;
     k.put("out", &Values::F(c))
 }
 
 /// The second form: packed scales, as many as the columns rounded up to 16.
 fn matmul_by_columns(k: &Call) -> Outcome {
-    let (a, b) = (turned(k, "x1", "adjX1")?, turned(k, "x2", "adjX2")?);
-    let (c, _) = worth(k, (&a, &b), scales(k, "deqScale")?)?;
+    let (a, b) = (transposed(k, "x1", "adjX1")?, transposed(k, "x2", "adjX2")?);
+    let (c, _) = dequantisation(k, (&a, &b), scales(k, "deqScale")?)?;
     k.put("out", &Values::F(c))
 }
 
@@ -214,8 +215,9 @@ pub(super) static OPS: &[Row] = &[
     ),
     (
         "QuantMatmulV2",
-        "x1:8 x2:8 bias:i deqScale:u out:H rank(x1,2..3) rank(x2,2..3) x1^adjX1[.a,m,k] x2^adjX2[.b,k,n] out[.c,m,n] null(bias) bias[n] \
-         deqScale[t] let(blocks,n+15) let(padded,blocks/16*16) equal(t,padded) either(a.n,1,c.n) either(b.n,1,c.n) either(c.n,a.n,b.n)",
+        "x1:8 x2:8 bias:i deqScale:u out:H rank(x1,2..3) rank(x2,2..3) x1^adjX1[.a,m,k] x2^adjX2[.b,k,n] \
+         out[.c,m,n] null(bias) bias[n] deqScale[t] let(blocks,n+15) let(padded,blocks/16*16) \
+         equal(t,padded) either(a.n,1,c.n) either(b.n,1,c.n) either(c.n,a.n,b.n)",
         matmul_by_columns,
     ),
     ("QuantMatmulV3", "x1:I x2:I null(offset,bias)", matmul),

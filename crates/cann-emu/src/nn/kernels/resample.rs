@@ -285,32 +285,14 @@ fn average_grad(k: &Call, n: usize) -> Outcome {
 const X: &str = "self:FD";
 const G: &str = "gradOutput:FD";
 
-/// What the gradient of resizing `n` dimensions asks: shapes of `rank` dimensions that end in the sizes it is told.
+/// The contract of the gradient of resizing `n` dimensions: shapes of `rank` dimensions that end in the given sizes.
 macro_rules! back {
     ($gradient:literal $out:literal $n:literal $rank:literal) => {
-        concat!(
-            $gradient,
-            ":FD type(",
-            $gradient,
-            ",",
-            $out,
-            ") rank(",
-            $gradient,
-            ",",
-            $rank,
-            ") rank(",
-            $out,
-            ",",
-            $rank,
-            ") count(outputSize,",
-            $n,
-            ") count(inputSize,",
-            $rank,
-            ") ends(",
-            $gradient,
-            ",outputSize) ends(",
-            $out,
-            ",inputSize)"
+        clauses!(
+            concat!($gradient, ":FD type(", $gradient, ",", $out, ")"),
+            concat!("rank(", $gradient, ",", $rank, ") rank(", $out, ",", $rank, ")"),
+            concat!("count(outputSize,", $n, ") count(inputSize,", $rank, ")"),
+            concat!("ends(", $gradient, ",outputSize) ends(", $out, ",inputSize)")
         )
     };
 }

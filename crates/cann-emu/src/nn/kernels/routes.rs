@@ -8,7 +8,7 @@ use super::Row;
 use super::exchange::exchange;
 use super::norm::rms;
 use super::quantised::in_steps;
-use crate::hccl::wire::Kind;
+use crate::hccl::wire::{Kind, Reply};
 use crate::nn::bytes::{decode, encode};
 use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Dtype, Values, View};
@@ -165,15 +165,51 @@ fn dispatch(k: &Call) -> Outcome {
     let places = Places::new(k, ranks)?;
     let x = k.t("x")?;
     let (tokens, h) = (x.dims[0] as usize, x.dims[1] as usize);
-    let values = k.f("x")?;
     let ids = ids(k)?;
     let top = ids.len() / tokens.max(1);
     let ways = places.ways(me, &ids, top, &active(k, tokens, top)?);
+    let eight = k.int("quantMode")? == 2;
+    let out = k.t("expandX|expandXOut")?;
+    let (pieces, payload) = packed(k, &places, &ways, top)?;
+    let reply = exchange(k, comm, (Kind::AllToAll, out.dtype, true), &same(k)?, pieces, payload)?;
+    let Came { counts, rows, steps, scale, notes } =
+        Came::unpacked(&reply, places.experts_of(me), ranks, h, out.dtype);
+    // Room behind the last row is not promised to hold anything.
+    put_start(k, out, rows, if out.dtype.is_float() { f64::NAN } else { -1.0 })?;
+    let there = |name: &str| Ok::<_, Fault>(k.opt(name)?.filter(|v| v.numel() > 0));
+    if let Some(v) = there("dynamicScales|dynamicScalesOut")?.filter(|_| eight) {
+        put_start(k, v, steps, f64::NAN)?;
+    }
+    if let Some(v) = there("expandScales|expandScalesOut")? {
+        put_start(k, v, scale, f64::NAN)?;
+    }
+    let totals: Vec<f64> = counts.iter().map(|c| c.iter().sum::<usize>() as f64).collect();
+    let numbers = match k.int("expertTokenNumsType")? {
+        0 => (1..=totals.len()).map(|n| totals[..n].iter().sum()).collect(),
+        _ => totals,
+    };
+    put_start(k, k.t("expertTokenNums|expertTokenNumsOut")?, numbers, 0.0)?;
+    let flat = counts.concat().into_iter().map(|n| n as f64).collect();
+    put_start(k, k.t("epRecvCounts|epRecvCountsOut")?, flat, 0.0)?;
+    if k.value("expandIdx").is_some() {
+        return put_start(k, k.t("expandIdx")?, ordinals(&ways, tokens, top), -1.0);
+    }
+    put_start(k, k.t("assistInfoForCombineOut")?, notes, -1.0)
+}
+
+/// What goes to each rank: its bytes, one after the other, and how many they are. First how many rows there are for each expert,
+/// then the rows, each with its step, weight, token and choice.
+fn packed(
+    k: &Call,
+    places: &Places,
+    ways: &[Vec<Vec<Way>>],
+    top: usize,
+) -> Result<(Vec<u64>, Vec<u8>), Fault> {
+    let (values, h) = (k.f("x")?, k.t("x")?.dims[1] as usize);
     let smooth = k.opt_f("scales|scalesOptional")?;
     let weights = k.opt_f("expertScales|expertScalesOptional")?;
     let eight = k.int("quantMode")? == 2;
-    let out = k.t("expandX|expandXOut")?;
-    // For each rank: how many rows for each expert; the rows, each with its step, weight, token and choice.
+    let dtype = k.t("expandX|expandXOut")?.dtype;
     let (mut pieces, mut payload) = (Vec::new(), Vec::new());
     for (rank, experts) in ways.iter().enumerate() {
         let start = payload.len();
@@ -192,7 +228,7 @@ fn dispatch(k: &Call) -> Outcome {
                     row.iter_mut().zip(&s[line * h..]).for_each(|(v, s)| *v *= s);
                 }
                 let (row, step) = if eight { quantised(&row) } else { (row, 1.0) };
-                payload.extend(encode(&row, out.dtype));
+                payload.extend(encode(&row, dtype));
                 let weight = match (&weights, way.choice) {
                     (Some(w), Some(c)) => w[way.token * top + c],
                     _ => 1.0,
@@ -204,67 +240,51 @@ fn dispatch(k: &Call) -> Outcome {
         }
         pieces.push((payload.len() - start) as u64);
     }
-    let reply = exchange(k, comm, (Kind::AllToAll, out.dtype, true), &same(k)?, pieces, payload)?;
-    let here = places.experts_of(me);
-    let size = h * out.dtype.size();
-    let (mut counts, mut came) = (vec![vec![0usize; ranks]; here], Vec::new());
-    let mut at = 0;
-    for (rank, len) in reply.pieces.iter().enumerate() {
-        let piece = &reply.payload[at..at + *len as usize];
-        at += *len as usize;
-        let (head, rows) = piece.split_at(4 * here);
-        for (e, n) in decode(head, Dtype::I32).into_iter().enumerate() {
-            counts[e][rank] = n as usize;
+    Ok((pieces, payload))
+}
+
+/// What has come from the ranks, by expert and then by rank.
+#[derive(Default)]
+struct Came {
+    /// Rows for each expert here from each rank.
+    counts: Vec<Vec<usize>>,
+    rows: Vec<f64>,
+    steps: Vec<f64>,
+    scale: Vec<f64>,
+    /// For each row 128 numbers, of which three say the rank, the token and the choice that it comes from.
+    notes: Vec<f64>,
+}
+
+impl Came {
+    fn unpacked(reply: &Reply, experts: usize, ranks: usize, h: usize, dtype: Dtype) -> Came {
+        let size = h * dtype.size();
+        let mut came = Came { counts: vec![vec![0; ranks]; experts], ..Came::default() };
+        let (mut at, mut lists) = (0, Vec::new());
+        for (rank, len) in reply.pieces.iter().enumerate() {
+            let piece = &reply.payload[at..at + *len as usize];
+            at += *len as usize;
+            let (head, rows) = piece.split_at(4 * experts);
+            for (e, n) in decode(head, Dtype::I32).into_iter().enumerate() {
+                came.counts[e][rank] = n as usize;
+            }
+            lists.push(rows.chunks(size + 16));
         }
-        came.push(rows);
-    }
-    let mut taken = vec![0; ranks];
-    let (mut rows, mut steps, mut scale, mut notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for expert in &counts {
-        for (rank, n) in expert.iter().enumerate() {
-            for _ in 0..*n {
-                let row = &came[rank][taken[rank]..taken[rank] + size + 16];
-                taken[rank] += size + 16;
-                rows.extend(decode(&row[..size], out.dtype));
-                let numbers = decode(&row[size..size + 8], Dtype::F32);
-                steps.push(numbers[0]);
-                scale.push(numbers[1]);
-                let mut note = vec![0.0; 128];
-                note[0] = rank as f64;
-                note[1..3].copy_from_slice(&decode(&row[size + 8..], Dtype::I32));
-                notes.extend(note);
+        for expert in &came.counts {
+            for (rank, n) in expert.iter().enumerate() {
+                for row in lists[rank].by_ref().take(*n) {
+                    came.rows.extend(decode(&row[..size], dtype));
+                    let numbers = decode(&row[size..size + 8], Dtype::F32);
+                    came.steps.push(numbers[0]);
+                    came.scale.push(numbers[1]);
+                    let mut note = vec![0.0; 128];
+                    note[0] = rank as f64;
+                    note[1..3].copy_from_slice(&decode(&row[size + 8..], Dtype::I32));
+                    came.notes.extend(note);
+                }
             }
         }
+        came
     }
-    // Room behind the last row is not promised to hold anything.
-    put_start(k, out, rows, if out.dtype.is_float() { f64::NAN } else { -1.0 })?;
-    let there = |name: &str| Ok::<_, Fault>(k.opt(name)?.filter(|v| v.numel() > 0));
-    if let Some(v) = there("dynamicScales|dynamicScalesOut")?.filter(|_| eight) {
-        put_start(k, v, steps, f64::NAN)?;
-    }
-    if let Some(v) = there("expandScales|expandScalesOut")? {
-        put_start(k, v, scale, f64::NAN)?;
-    }
-    let totals: Vec<f64> = counts.iter().map(|c| c.iter().sum::<usize>() as f64).collect();
-    let numbers = match k.int("expertTokenNumsType")? {
-        0 => totals
-            .iter()
-            .scan(0.0, |sum, n| {
-                Some({
-                    *sum += n;
-                    *sum
-                })
-            })
-            .collect(),
-        _ => totals,
-    };
-    put_start(k, k.t("expertTokenNums|expertTokenNumsOut")?, numbers, 0.0)?;
-    let flat = counts.concat().into_iter().map(|n| n as f64).collect();
-    put_start(k, k.t("epRecvCounts|epRecvCountsOut")?, flat, 0.0)?;
-    if k.value("expandIdx").is_some() {
-        return put_start(k, k.t("expandIdx")?, ordinals(&ways, tokens, top), -1.0);
-    }
-    put_start(k, k.t("assistInfoForCombineOut")?, notes, -1.0)
 }
 
 /// For each token's choice its number among the rows that go from here to that expert.
@@ -386,57 +406,82 @@ fn combine_add_norm(k: &Call) -> Outcome {
 }
 
 /// What the versions from the second on have in common.
+/// Experts that are no product: zeros, copies and constants.
+macro_rules! counts_of_more_experts {
+    () => {
+        "in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
+    };
+}
+/// As the versions from the third on take them.
+macro_rules! more_experts {
+    () => {
+        clauses!("none(elasticInfoOptional) on(A2,constExpertNum,0)", counts_of_more_experts!())
+    };
+}
+/// The tokens before they went to experts.
+macro_rules! original {
+    () => {
+        "type(expandX,oriXOptional) oriXOptional[BS,H]"
+    };
+}
+/// What a dispatch asks, and what its later versions add.
 macro_rules! there {
-    ($($more:literal)*) => {
-        concat!(
+    ($($more:expr),*) => {
+        clauses!(
             "x:H expertIds:i scalesOptional:S xActiveMaskOptional:B expertScalesOptional:S \
              assistInfoForCombineOut:i expertTokenNumsOut:l epRecvCountsOut:i dynamicScalesOut:S \
-             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut,groupTp,commAlg) code(561002) x[BS,H] \
-             expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] assistInfoForCombineOut[A*128] \
-             dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
-             in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
-             on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) \
-             multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) \
-             on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
-             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
+             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut,groupTp,commAlg) \
+             code(561002) x[BS,H] expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] \
+             assistInfoForCombineOut[A*128] dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) \
+             in(expertTokenNumsType,0|1) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
+             in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
+             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
+             on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) \
+             in(sharedExpertNum,0..4) in(sharedExpertRankNum,0..767) \
+             multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
              in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
              route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
+/// What a combination asks, and what its later versions add.
 macro_rules! back {
-    ($($more:literal)*) => {
-        concat!(
-            "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
-             expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
-             none(activationScaleOptional,weightScaleOptional,groupListOptional) null(groupTp,commAlg) code(561002) expandX[A,H] \
-             xOut[BS,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] expandScalesOptional[A] \
-             in(commQuantMode,0|2) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) \
-             in(tpRankId,0) in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
-             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) \
-             on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
-             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) \
-             let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) multiple(moeExpertNum,M) \
-             says(commAlg,|fullmesh|hierarchy) code(161002) route(groupEp>R) equal(R,epWorldSize) \
-             equal(R.rank,epRankId)"
-            $(, " ", $more)*
+    ($($more:expr),*) => {
+        clauses!(
+            "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S \
+             xActiveMaskOptional:B expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
+             none(activationScaleOptional,weightScaleOptional,groupListOptional) null(groupTp,commAlg) \
+             code(561002) expandX[A,H] xOut[BS,H] expertIds[BS,K] expertScales[BS,K] \
+             assistInfoForCombine[A*128] expandScalesOptional[A] in(commQuantMode,0|2) in(outDtype,0) \
+             in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
+             in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
+             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
+             on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) \
+             in(sharedExpertNum,0..4) in(sharedExpertRankNum,0..767) \
+             multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
+             in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
+             route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
+            $(, $more)*
         )
     };
 }
 /// The combinations that add a residual and norm what comes of it: on A3 only.
 macro_rules! normed {
-    ($($more:literal)*) => {
-        concat!(
-            "expandX:b residualX:b gamma:b sharedExpertXOptional:b xOut:b yOut:b rstdOut:S expertIds:i assistInfoForCombine:i epSendCounts:i \
-             expertScales:S xActiveMaskOptional:B none(tpSendCountsOptional,activationScaleOptional,weightScaleOptional,groupListOptional) \
-             none(expandScalesOptional) null(groupTp,commAlg) code(561003) chips(A3) code(561002) expandX[A,H] expertIds[BS,K] \
-             expertScales[BS,K] assistInfoForCombine[A*128] residualX[BS,1,H] gamma[H] xOut[BS,1,H] yOut[BS,1,H] rstdOut[BS,1,1] \
-             in(commQuantMode,0) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
-             in(sharedExpertNum,0) in(sharedExpertRankNum,0) in(moeExpertNum,1..1024) in(epWorldSize,2..768) multiple(moeExpertNum,epWorldSize) \
-             in(H,1024..8192) multiple(H,32) in(BS,1..512) in(K,1..16) says(commAlg,) code(161002) route(groupEp>R) equal(R,epWorldSize) \
+    ($($more:expr),*) => {
+        clauses!(
+            "expandX:b residualX:b gamma:b sharedExpertXOptional:b xOut:b yOut:b rstdOut:S expertIds:i \
+             assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
+             none(tpSendCountsOptional,activationScaleOptional,weightScaleOptional,groupListOptional) \
+             none(expandScalesOptional) null(groupTp,commAlg) code(561003) chips(A3) code(561002) \
+             expandX[A,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] residualX[BS,1,H] \
+             gamma[H] xOut[BS,1,H] yOut[BS,1,H] rstdOut[BS,1,1] in(commQuantMode,0) in(outDtype,0) \
+             in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
+             in(sharedExpertNum,0) in(sharedExpertRankNum,0) in(moeExpertNum,1..1024) \
+             in(epWorldSize,2..768) multiple(moeExpertNum,epWorldSize) in(H,1024..8192) multiple(H,32) \
+             in(BS,1..512) in(K,1..16) says(commAlg,) code(161002) route(groupEp>R) equal(R,epWorldSize) \
              equal(R.rank,epRankId)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
@@ -444,65 +489,44 @@ macro_rules! normed {
 pub(super) static OPS: &[Row] = &[
     (
         "MoeDistributeDispatch",
-        "x:H expertIds:i scales:S expertScales:S expandIdx:i expertTokenNums:l epRecvCounts:i dynamicScales:S expandScales:S \
-         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales,groupTp) none(xActiveMask) code(561002) x[BS,H] expertIds[BS,K] \
-         expertScales[BS,K] expandX[A,H] expandIdx[BS*K] dynamicScales[A] expandScales[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
-         in(expertShardType,0) in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) \
-         on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) \
-         on(A3,K,1..8) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
-         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) \
-         on(A2,moeExpertNum/M,1..24) code(161002) route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
+        "x:H expertIds:i scales:S expertScales:S expandIdx:i expertTokenNums:l epRecvCounts:i \
+         dynamicScales:S expandScales:S \
+         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales,groupTp) none(xActiveMask) \
+         code(561002) x[BS,H] expertIds[BS,K] expertScales[BS,K] expandX[A,H] expandIdx[BS*K] \
+         dynamicScales[A] expandScales[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
+         in(expertShardType,0) in(tpWorldSize,0|1) in(moeExpertNum,1..512) \
+         in(epWorldSize,8|16|32|64|128|144|256|288) on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) \
+         multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) \
+         on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) in(sharedExpertRankNum,0..287) \
+         multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) \
+         multiple(moeExpertNum,M) on(A2,moeExpertNum/M,1..24) code(161002) route(groupEp>R) \
+         equal(R,epWorldSize) equal(R.rank,epRankId)",
         dispatch,
     ),
     (
         "MoeDistributeCombine",
-        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) null(tpSendCounts,expandScales,groupTp) \
-         none(xActiveMask,activationScale,weightScale,groupList) out(x) code(561002) expandX[A,H] x[BS,H] expertIds[BS,K] \
-         expertScales[BS,K] expandIdx[BS*K] expandScales[A] in(commQuantMode,0|2) in(outDtype,0) in(groupList_type,0) in(expertShardType,0) \
-         in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) on(A2,epWorldSize,16|32|64) \
-         on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) \
-         on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
-         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
+        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) \
+         null(tpSendCounts,expandScales,groupTp) none(xActiveMask,activationScale,weightScale,groupList) \
+         out(x) code(561002) expandX[A,H] x[BS,H] expertIds[BS,K] expertScales[BS,K] expandIdx[BS*K] \
+         expandScales[A] in(commQuantMode,0|2) in(outDtype,0) in(groupList_type,0) in(expertShardType,0) \
+         in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) \
+         on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) \
+         on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
+         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) \
+         let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
          route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
         combine,
     ),
     ("MoeDistributeDispatchV2", there!(), dispatch),
     ("MoeDistributeCombineV2", back!(), combine),
-    (
-        "MoeDistributeDispatchV3",
-        there!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
-        ),
-        dispatch,
-    ),
-    (
-        "MoeDistributeCombineV3",
-        back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
-        ),
-        combine,
-    ),
-    (
-        "MoeDistributeDispatchV4",
-        there!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
-        ),
-        dispatch,
-    ),
-    (
-        "MoeDistributeCombineV4",
-        back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
-        ),
-        combine,
-    ),
+    ("MoeDistributeDispatchV3", there!(more_experts!()), dispatch),
+    ("MoeDistributeCombineV3", back!(more_experts!(), original!()), combine),
+    ("MoeDistributeDispatchV4", there!(more_experts!()), dispatch),
+    ("MoeDistributeCombineV4", back!(more_experts!(), original!()), combine),
     ("MoeDistributeCombineAddRmsNorm", normed!(), combine_add_norm),
     (
         "MoeDistributeCombineAddRmsNormV2",
-        normed!(
-            "none(elasticInfoOptional) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) \
-             type(expandX,oriXOptional) oriXOptional[BS,H]"
-        ),
+        normed!("none(elasticInfoOptional)", counts_of_more_experts!(), original!()),
         combine_add_norm,
     ),
 ];

@@ -24,7 +24,7 @@ impl Facts<'_> {
 
 /// A layout that a page names, as many dimensions as it has letters, and sizes within the pages' limits.
 fn letters_fit(query: &str, view: &View, layout: &str, heads: i64) -> Holds {
-    // Of two layouts parted by `_` the second is that of the output.
+    // Of two layouts separated by `_` the second is that of the output.
     let own = layout.split('_').next().unwrap_or(layout);
     let (rank, packed) = match own {
         "BSH" | "SBH" => (3, true),

@@ -1,7 +1,7 @@
 //! What orders work beside streams and events: polls, functions of the host, callbacks; and threads that nothing orders.
 
 use super::scenarios::{scalar, scenarios};
-use super::{Personality, conduct, passes_in, run_in};
+use super::{Personality, passes_in, run_in, settings};
 use crate::client::{Array, F32, call, cann, ok, op, start, stream, sync};
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -28,7 +28,7 @@ fn polls_and_callbacks_order() {
 /// What only threads of the host leave unordered is a line of the report with a back trace, and ends nothing.
 #[test]
 fn threads_that_nothing_orders_are_a_line_of_the_report() {
-    let lines = conduct::report_of("two_threads_that_share_nothing", &[("CANN_EMU_MODE", "threads")]);
+    let lines = settings::report_of("two_threads_that_share_nothing", &[("CANN_EMU_MODE", "threads")]);
     let line =
         lines.iter().find(|l| l.contains("\"rule\":\"RACE-02\"")).unwrap_or_else(|| panic!("{lines:#?}"));
     for says in ["\"severity\":\"cautious\"", "aclrtMemcpy (call ", "aclrtMemsetAsync (call ", "host thread "]
@@ -38,7 +38,7 @@ fn threads_that_nothing_orders_are_a_line_of_the_report() {
     assert!(!line.contains("\"trace\":\"\""), "a back trace: {line}");
     let out = run_in(Personality::V91, "two_threads_that_share_by_an_event", &[]);
     assert!(out.status.success());
-    let ordered = conduct::report_of("two_threads_that_share_by_an_event", &[("CANN_EMU_MODE", "threads")]);
+    let ordered = settings::report_of("two_threads_that_share_by_an_event", &[("CANN_EMU_MODE", "threads")]);
     assert!(!ordered.iter().any(|l| l.contains("RACE-02") && l.contains("aclrtMemcpy")), "{ordered:#?}");
 }
 

@@ -2,8 +2,8 @@
 //! tensor, as a product and a collective one after the other would.
 
 use super::Row;
-use super::exchange::{add_row, dealt, exchange, gathered, permuted, scattered, shapes, summed, times};
-use super::matmul::{matmul_values, product, turned};
+use super::exchange::{add_row, all_to_all, exchange, gathered, permuted, scattered, shapes, summed, times};
+use super::matmul::{matmul_values, product, transposed};
 use super::norm::rms;
 use crate::hccl::wire::Kind;
 use crate::nn::bytes::{decode, encode};
@@ -69,31 +69,31 @@ fn product_scatter(k: &Call) -> Outcome {
 pub(super) fn wide_rows(k: &Call) -> Result<Vec<f64>, Fault> {
     let (x1, ranks) = (k.t("x1")?, k.group("group")?.size as usize);
     let (rows, h) = (x1.dims[0] as usize, x1.dims[1] as usize);
-    let all = dealt(k, "group", &k.f("x1")?, x1.dtype, &shapes(k, &["x1", "x2"])?)?;
+    let all = all_to_all(k, "group", &k.f("x1")?, x1.dtype, &shapes(k, &["x1", "x2"])?)?;
     Ok(permuted(&all, &[ranks, rows / ranks, h], &[1, 0, 2]))
 }
 
-fn deal_product(k: &Call) -> Outcome {
+fn all_to_all_product(k: &Call) -> Outcome {
     let wide = wide_rows(k)?;
-    let mut c = times(k, &wide, &turned(k, "x2", "transposeX2")?)?;
+    let mut c = times(k, &wide, &transposed(k, "x2", "transposeX2")?)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
     k.put("output", &Values::F(c))?;
     k.put_opt("alltoAllOutOptional", &Values::F(wide))
 }
 
 /// Columns of a product to all ranks; what comes stands below one another.
-pub(super) fn columns_dealt(k: &Call, c: &[f64], columns: usize) -> Outcome {
+pub(super) fn columns_all_to_all(k: &Call, c: &[f64], columns: usize) -> Outcome {
     let (rows, ranks) = (k.t("x1")?.dims[0] as usize, k.group("group")?.size as usize);
     let parts = permuted(c, &[rows, ranks, columns / ranks], &[1, 0, 2]);
-    let all = dealt(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
+    let all = all_to_all(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
     k.put("output", &Values::F(all))
 }
 
-fn product_deal(k: &Call) -> Outcome {
-    let x2 = turned(k, "x2", "transposeX2")?;
+fn product_all_to_all(k: &Call) -> Outcome {
+    let x2 = transposed(k, "x2", "transposeX2")?;
     let mut c = times(k, &k.f("x1")?, &x2)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
-    columns_dealt(k, &c, x2.dims[1] as usize)
+    columns_all_to_all(k, &c, x2.dims[1] as usize)
 }
 
 fn activated(kind: i64, v: f64) -> f64 {
@@ -108,7 +108,7 @@ fn activated(kind: i64, v: f64) -> f64 {
 
 /// Stacks of products: `x` (E, C, h) to the experts' ranks, parts of rows or columns from those that share an expert, the product
 /// with `weight` (E/ep, H, M).
-fn deal_gather_stacks(k: &Call) -> Outcome {
+fn all_to_all_gather_stacks(k: &Call) -> Outcome {
     let (x, w) = (k.t("x")?, k.t("weight")?);
     let (ep, tp) = (k.group("groupEp")?.size as usize, k.group("groupTp")?);
     let [e, c, h] = [x.dims[0] as usize, x.dims[1] as usize, x.dims[2] as usize];
@@ -116,7 +116,7 @@ fn deal_gather_stacks(k: &Call) -> Outcome {
     let same = shapes(k, &["x", "weight"])?;
     // From every rank its tokens for each expert here.
     let here =
-        permuted(&dealt(k, "groupEp", &k.f("x")?, x.dtype, &same)?, &[ep, e / ep, c, h], &[1, 0, 2, 3]);
+        permuted(&all_to_all(k, "groupEp", &k.f("x")?, x.dtype, &same)?, &[ep, e / ep, c, h], &[1, 0, 2, 3]);
     let reply = exchange(k, tp, (Kind::AllGather, x.dtype, true), &same, vec![], encode(&here, x.dtype))?;
     let all = decode(&reply.payload, x.dtype);
     let dims = [tps, e / ep, ep, c, h];
@@ -141,7 +141,7 @@ fn deal_gather_stacks(k: &Call) -> Outcome {
 }
 
 /// The way back: the products of stacks, their sum over those that share an expert, the bias, and to the tokens' ranks.
-fn stacks_scatter_deal(k: &Call) -> Outcome {
+fn stacks_scatter_all_to_all(k: &Call) -> Outcome {
     let (x, w) = (k.t("x")?, k.t("weight")?);
     let (ep, tp) = (k.group("groupEp")?.size as usize, k.group("groupTp")?.size as usize);
     let [e, rows, inner] = [x.dims[0] as usize, x.dims[1] as usize, x.dims[2] as usize];
@@ -170,14 +170,15 @@ fn stacks_scatter_deal(k: &Call) -> Outcome {
     if let Some(bias) = k.opt_f("biasOptional")? {
         mine.iter_mut().enumerate().for_each(|(i, v)| *v += bias[i / (rows * n) * n + i % n]);
     }
-    let out = dealt(k, "groupEp", &permuted(&mine, &[e, ep, rows / ep, n], &[1, 0, 2, 3]), x.dtype, &same)?;
+    let out =
+        all_to_all(k, "groupEp", &permuted(&mine, &[e, ep, rows / ep, n], &[1, 0, 2, 3]), x.dtype, &same)?;
     k.put("out", &Values::F(out))
 }
 
 /// The product beside the exchange, where one is asked for.
 fn beside(k: &Call) -> Outcome {
     if k.opt("mmXOptional")?.is_some() {
-        let c = times(k, &k.f("mmXOptional")?, &turned(k, "mmWeightOptional", "transMmWeight")?)?;
+        let c = times(k, &k.f("mmXOptional")?, &transposed(k, "mmWeightOptional", "transMmWeight")?)?;
         k.put("mmYOptional", &Values::F(c))?;
     }
     Ok(())
@@ -204,7 +205,7 @@ fn reordered(values: &[f64], width: usize, counts: &[usize], inner: usize) -> Ve
 
 /// Rows of each group times its matrix.
 fn by_group(k: &Call, x: &[f64], counts: &[usize]) -> Result<Vec<f64>, Fault> {
-    let w = turned(k, "gmmWeight", "transGmmWeight")?;
+    let w = transposed(k, "gmmWeight", "transGmmWeight")?;
     let (inner, n) = (w.dims[1] as usize, w.dims[2] as usize);
     let weights = w.load(k.decl.name)?.floats();
     let (mut at, mut y) = (0, Vec::new());
@@ -221,7 +222,7 @@ fn counts(k: &Call, name: &str) -> Result<Vec<usize>, Fault> {
 }
 
 /// Rows to the ranks by their counts for each rank and expert; what comes from rank r must be as many as were said.
-fn rows_dealt(k: &Call, rows: &[f64], dtype: Dtype, width: usize) -> Result<Vec<f64>, Fault> {
+fn rows_all_to_all(k: &Call, rows: &[f64], dtype: Dtype, width: usize) -> Result<Vec<f64>, Fault> {
     let comm = k.group("group")?;
     let (send, recv) = (counts(k, "sendCounts")?, counts(k, "recvCounts")?);
     let experts = send.len() / comm.size as usize;
@@ -245,12 +246,12 @@ fn rows_dealt(k: &Call, rows: &[f64], dtype: Dtype, width: usize) -> Result<Vec<
 }
 
 /// Tokens to their experts' ranks, there by expert, and each expert's product.
-fn deal_groups(k: &Call) -> Outcome {
+fn all_to_all_groups(k: &Call) -> Outcome {
     let x = k.t("gmmX")?;
     let width = x.dims[1] as usize;
     let recv = counts(k, "recvCounts")?;
     let experts = k.t("gmmWeight")?.dims[0] as usize;
-    let came = rows_dealt(k, &k.f("gmmX")?, x.dtype, width)?;
+    let came = rows_all_to_all(k, &k.f("gmmX")?, x.dtype, width)?;
     let rows = reordered(&came, width, &recv, experts);
     let per_expert: Vec<usize> = (0..experts).map(|e| recv.iter().skip(e).step_by(experts).sum()).collect();
     k.put("gmmY", &Values::F(by_group(k, &rows, &per_expert)?))?;
@@ -261,7 +262,7 @@ fn deal_groups(k: &Call) -> Outcome {
 }
 
 /// Each expert's product, and the rows back to their tokens' ranks.
-fn groups_deal(k: &Call) -> Outcome {
+fn groups_all_to_all(k: &Call) -> Outcome {
     let x = k.t("gmmX")?;
     let send = counts(k, "sendCounts")?;
     let experts = k.t("gmmWeight")?.dims[0] as usize;
@@ -274,7 +275,7 @@ fn groups_deal(k: &Call) -> Outcome {
         .flat_map(|e| send.iter().skip(e).step_by(experts).copied().collect::<Vec<_>>())
         .collect();
     let rows = reordered(&y, width, &by_expert, ranks);
-    k.put("y", &Values::F(rows_dealt(k, &rows, x.dtype, width)?))?;
+    k.put("y", &Values::F(rows_all_to_all(k, &rows, x.dtype, width)?))?;
     beside(k)
 }
 
@@ -316,39 +317,103 @@ fn barrier(k: &Call) -> Outcome {
     exchange(k, k.group("group")?, (Kind::Barrier, Dtype::F32, true), "", vec![], vec![]).map(drop)
 }
 
-/// Of a number parameter and a text that all have in common: one round, stop on failure.
-macro_rules! with {
-    ($($part:literal)*) => { concat!($($part, " ",)* "in(commTurn,0) in(streamMode,1)") };
+/// One round, and stop on failure.
+macro_rules! one_round {
+    () => {
+        "in(commTurn,0) in(streamMode,1)"
+    };
+}
+/// Sums over the ranks of an A2, of one at least.
+macro_rules! summed_on_a2 {
+    ($ranks:literal) => {
+        concat!("code(561003) chips(A2) code(161002) group(group>R) ", $ranks, " says(reduceOp,sum)")
+    };
+}
+
+/// What `MatmulAllReduceV2` asks, and what its third version adds.
+macro_rules! all_reduce {
+    ($($more:literal)*) => {
+        clauses!(
+            "x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2)",
+            "x1[.s,k] x2[k,n] bias[n] x3[.s,n] output[.s,n] rank(x1,2..3)",
+            summed_on_a2!("on(A2,R,1|2|4|8)"),
+            $($more,)*
+            one_round!()
+        )
+    };
+}
+/// What a sum with a norm behind it asks: types and roles, which tensors have the residual's shape, and what follows.
+macro_rules! all_reduce_norm {
+    ($types:literal, $shapes:literal) => {
+        clauses!(
+            $types,
+            "contig(x1,residual,gamma) turned(x2) rank(x1,2..3) rank(residual,3)",
+            "x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n)",
+            $shapes,
+            "in(k,1..2147483647)",
+            summed_on_a2!("in(R,1|2|4|8)"),
+            one_round!()
+        )
+    };
+}
+/// What `AlltoAllMatmul` asks, and what its second version adds.
+macro_rules! all_to_all_product {
+    ($($more:literal)?) => {
+        clauses!(
+            "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional)",
+            "contig(x1,x2) group(group>R) x1[m,h] in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n]",
+            "output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16)",
+            "on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1)"
+            $(, $more)?
+        )
+    };
+}
+/// What `MatmulAlltoAll` asks, and what its second version adds.
+macro_rules! product_all_to_all {
+    ($($more:literal)?) => {
+        clauses!(
+            "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R)",
+            "x1[m,h] in(h,1..65535) in(transposeX1,0) x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R]",
+            "biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)"
+            $(, $more)?
+        )
+    };
 }
 
 /// What `AlltoAllvGroupedMatMul` asks, and what its second version adds.
-macro_rules! deal_groups {
+macro_rules! all_to_all_groups {
     ($($more:literal)*) => {
-        concat!(
-            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) ",
-            "contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) ",
-            "none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) ",
-            "equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) ",
-            "in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) each(sendCounts,0..2147483647) ",
-            "each(recvCounts,0..2147483647) gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] ",
-            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] ",
+        clauses!(
+            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional)",
+            "contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional)",
+            "none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
+             group(group>R)",
+            "equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] \
+             in(e,1..48)",
+            "in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) each(sendCounts,0..2147483647)",
+            "each(recvCounts,0..2147483647) gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] \
+             gmmY[recvCounts,n]",
+            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q]",
             "together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
 /// What `GroupedMatMulAlltoAllv` asks, and what its second version adds.
-macro_rules! groups_deal {
+macro_rules! groups_all_to_all {
     ($($more:literal)*) => {
-        concat!(
-            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) ",
-            "turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) ",
-            "chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) ",
-            "gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) ",
-            "count(recvCounts,e*R) each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] ",
-            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] ",
+        clauses!(
+            "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional)",
+            "turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) \
+             code(561003)",
+            "chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128)",
+            "gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) \
+             count(sendCounts,e*R)",
+            "count(recvCounts,e*R) each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
+             y[recvCounts,n]",
+            "mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q]",
             "together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)"
-            $(, " ", $more)*
+            $(, $more)*
         )
     };
 }
@@ -356,120 +421,132 @@ macro_rules! groups_deal {
 pub(super) static OPS: &[Row] = &[
     (
         "MatmulAllReduce",
-        with!("x1:H type(x1,x2,bias,output) null(bias) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] output[.s,n]"
-            "rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"),
+        clauses!(
+            "x1:H type(x1,x2,bias,output) null(bias) out(output) contig(x1) turned(x2)",
+            "x1[.s,k] x2[k,n] bias[n] output[.s,n] rank(x1,2..3)",
+            summed_on_a2!("on(A2,R,1|2|4|8)"),
+            one_round!()
+        ),
         all_reduce,
     ),
-    (
-        "MatmulAllReduceV2",
-        with!("x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] x3[.s,n]"
-            "output[.s,n] rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"),
-        all_reduce,
-    ),
-    (
-        "MatmulAllReduceV3",
-        with!("x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] x3[.s,n]"
-            "output[.s,n] rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"
-            "null(commMode) says(commMode,)"),
-        all_reduce,
-    ),
+    ("MatmulAllReduceV2", all_reduce!(), all_reduce),
+    ("MatmulAllReduceV3", all_reduce!("null(commMode) says(commMode,)"), all_reduce),
     (
         "MatmulAllReduceAddRmsNorm",
-        with!("x1:H type(x1,x2,bias,residual,gamma,y,normOut) null(bias) out(y,normOut) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) y[b,s,n] normOut[b,s,n] same(y,residual)"
-            "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
+        all_reduce_norm!(
+            "x1:H type(x1,x2,bias,residual,gamma,y,normOut) null(bias) out(y,normOut)",
+            "y[b,s,n] normOut[b,s,n] same(y,residual)"
+        ),
         all_reduce_norm,
     ),
     (
         "InplaceMatmulAllReduceAddRmsNorm",
-        with!("x1:H type(x1,x2,bias,residual,gamma,normOut) null(bias) out(normOut) inout(residual) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) normOut[b,s,n]"
-            "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
+        all_reduce_norm!(
+            "x1:H type(x1,x2,bias,residual,gamma,normOut) null(bias) out(normOut) inout(residual)",
+            "normOut[b,s,n]"
+        ),
         all_reduce_norm,
     ),
     (
         "AllGatherMatmul",
-        with!("x1:H type(x1,x2,output,gatherOut) none(bias) null(gatherOut) out(output,gatherOut) contig(x1) turned(x2) group(group>R)"
-            "x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534) on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) in(gatherIndex,0)"),
+        clauses!(
+            "x1:H type(x1,x2,output,gatherOut) none(bias) null(gatherOut) out(output,gatherOut)",
+            "contig(x1) turned(x2) group(group>R) x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534)",
+            "on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) in(gatherIndex,0)",
+            one_round!()
+        ),
         gather_product,
     ),
     (
         "AllGatherMatmulV2",
-        with!("x1:H type(x1,x2,output,gatherOut) none(bias,x1Scale,x2Scale,quantScale) null(gatherOut,amaxOut) contig(x1) turned(x2)"
-            "group(group>R) x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534) in(R,2|4|8) in(gatherIndex,0) in(blockSize,0) in(groupSize,0)"
-            "says(commMode,aiv)"),
+        clauses!(
+            "x1:H type(x1,x2,output,gatherOut) none(bias,x1Scale,x2Scale,quantScale)",
+            "null(gatherOut,amaxOut) contig(x1) turned(x2) group(group>R)",
+            "x1[m,k] x2[k,n] output[m*R,n] in(k,256..65534) in(R,2|4|8)",
+            "in(gatherIndex,0) in(blockSize,0) in(groupSize,0) says(commMode,aiv)",
+            one_round!()
+        ),
         gather_product,
     ),
     (
         "MatmulReduceScatter",
-        with!("x1:H type(x1,x2,output) none(bias) out(output) contig(x1) turned(x2) group(group>R) x1[m,k] x2[k,n] multiple(m,R)"
-            "output[m/R,n] in(k,256..65534) on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) says(reduceOp,sum)"),
+        clauses!(
+            "x1:H type(x1,x2,output) none(bias) out(output) contig(x1) turned(x2) group(group>R)",
+            "x1[m,k] x2[k,n] multiple(m,R) output[m/R,n] in(k,256..65534)",
+            "on(A2,R,2|4|8) on(A3,R,2|4|8|16|32) says(reduceOp,sum)",
+            one_round!()
+        ),
         product_scatter,
     ),
     (
         "MatmulReduceScatterV2",
-        with!("x1:H type(x1,x2,output) none(bias,x1Scale,x2Scale,quantScale) null(amaxOutOptional) contig(x1) turned(x2) group(group>R)"
-            "x1[m,k] x2[k,n] multiple(m,R) output[m/R,n] in(k,256..65534) in(R,2|4|8) says(reduceOp,sum) in(blockSize,0) in(groupSize,0)"
-            "says(commMode,aiv)"),
+        clauses!(
+            "x1:H type(x1,x2,output) none(bias,x1Scale,x2Scale,quantScale) null(amaxOutOptional)",
+            "contig(x1) turned(x2) group(group>R) x1[m,k] x2[k,n] multiple(m,R) output[m/R,n]",
+            "in(k,256..65534) in(R,2|4|8) says(reduceOp,sum) in(blockSize,0) in(groupSize,0)",
+            "says(commMode,aiv)",
+            one_round!()
+        ),
         product_scatter,
     ),
-    (
-        "AlltoAllMatmul",
-        "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
-         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1)",
-        deal_product,
-    ),
+    ("AlltoAllMatmul", all_to_all_product!(), all_to_all_product),
     (
         "AlltoAllMatmulV2",
-        "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
-         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
-        deal_product,
+        all_to_all_product!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"),
+        all_to_all_product,
     ),
-    (
-        "MatmulAlltoAll",
-        "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)",
-        product_deal,
-    ),
+    ("MatmulAlltoAll", product_all_to_all!(), product_all_to_all),
     (
         "MatmulAlltoAllV2",
-        "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
-        product_deal,
+        product_all_to_all!("null(commMode) says(commMode,|ai_cpu|aiv|ccu)"),
+        product_all_to_all,
     ),
     (
         "AlltoAllAllGatherBatchMatMul",
-        "x:H type(x,weight,y1Out,y2OutOptional,y3OutOptional) biasOptional:HS contig(x,weight) code(561003) chips(A3) code(161002) \
-         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) multiple(E,ep) \
-         in(xShardType,0|1) let(rows,xShardType*tp+1-xShardType) let(H,h*tp/rows) let(r,C*ep*rows) weight[E/ep,H,M] in(actType,0..4) \
-         in(H,1..65535) in(M,1..65535) in(E/ep,1..32) biasOptional[E/ep,.one,M] in(one.n,1) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
+        "x:H type(x,weight,y1Out,y2OutOptional,y3OutOptional) biasOptional:HS contig(x,weight) code(561003) \
+         chips(A3) code(161002) group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) \
+         in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) \
+         multiple(E,ep) in(xShardType,0|1) let(rows,xShardType*tp+1-xShardType) let(H,h*tp/rows) \
+         let(r,C*ep*rows) weight[E/ep,H,M] in(actType,0..4) in(H,1..65535) in(M,1..65535) in(E/ep,1..32) \
+         biasOptional[E/ep,.one,M] in(one.n,1) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
          y3OutOptional[E/ep,r,M]",
-        deal_gather_stacks,
+        all_to_all_gather_stacks,
     ),
     (
         "BatchMatMulReduceScatterAlltoAll",
-        "x:H type(x,weight,out) biasOptional:HS contig(x) code(561003) chips(A3) code(161002) group(groupEp>ep) group(groupTp>tp) \
-         in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) in(H,1..65535) \
-         let(rows,yShardType*tp+1-yShardType) let(columns,tp/rows) multiple(r,ep*rows) multiple(H,columns) biasOptional[e,.one,H/columns] \
-         in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
-        stacks_scatter_deal,
+        "x:H type(x,weight,out) biasOptional:HS contig(x) code(561003) chips(A3) code(161002) \
+         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) \
+         equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) \
+         in(H,1..65535) let(rows,yShardType*tp+1-yShardType) let(columns,tp/rows) multiple(r,ep*rows) \
+         multiple(H,columns) biasOptional[e,.one,H/columns] in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
+        stacks_scatter_all_to_all,
     ),
-    ("AlltoAllvGroupedMatMul", deal_groups!(), deal_groups),
-    ("AlltoAllvGroupedMatMulV2", deal_groups!("null(commMode) says(commMode,|ai_cpu|ccu)"), deal_groups),
-    ("GroupedMatMulAlltoAllv", groups_deal!(), groups_deal),
-    ("GroupedMatMulAlltoAllvV2", groups_deal!("null(commMode) says(commMode,|ai_cpu|ccu)"), groups_deal),
+    ("AlltoAllvGroupedMatMul", all_to_all_groups!(), all_to_all_groups),
+    (
+        "AlltoAllvGroupedMatMulV2",
+        all_to_all_groups!("null(commMode) says(commMode,|ai_cpu|ccu)"),
+        all_to_all_groups,
+    ),
+    ("GroupedMatMulAlltoAllv", groups_all_to_all!(), groups_all_to_all),
+    (
+        "GroupedMatMulAlltoAllvV2",
+        groups_all_to_all!("null(commMode) says(commMode,|ai_cpu|ccu)"),
+        groups_all_to_all,
+    ),
     (
         "GroupedMatMulAllReduce",
-        with!("x:H weight:H bias:HS null(bias) out(y) contig(x,weight) rank(weight,2) long(weight,1..64) rank(x,2..6) rank(bias,1) code(561003) chips(A2) code(161002) group(group>R)"
-            "in(R,2|4|8) in(splitItem,0..3) groups(x,weight,bias,groupListOptional>y) says(reduceOp,sum)"),
+        clauses!(
+            "x:H weight:H bias:HS null(bias) out(y) contig(x,weight) rank(weight,2) long(weight,1..64)",
+            "rank(x,2..6) rank(bias,1) code(561003) chips(A2) code(161002) group(group>R) in(R,2|4|8)",
+            "in(splitItem,0..3) groups(x,weight,bias,groupListOptional>y) says(reduceOp,sum)",
+            one_round!()
+        ),
         groups_reduced,
     ),
     (
         "AllGatherAdd",
-        "a:H type(a,b,cOut,gatherOutOut) contig(a,b) group(group>R) equal(R,rankSize) a[m,n] b[m*R,n] cOut[m*R,n] \
-         gatherOutOut[m*R,n]",
+        "a:H type(a,b,cOut,gatherOutOut) contig(a,b) group(group>R) equal(R,rankSize) a[m,n] b[m*R,n] \
+         cOut[m*R,n] gatherOutOut[m*R,n]",
         gather_add,
     ),
     ("DistributeBarrier", "xRef:FDIB meet(group>R) equal(R,worldSize)", barrier),

@@ -1,4 +1,4 @@
-//! How groups of ranks come about, what they refuse, take and give back.
+//! Creating and destroying communicators: what is refused, and which resources are taken and given back.
 
 use super::scenarios::{ranks, scenarios};
 use crate::client::{Array, F16, F32, I32, I64, alloc, call, message, ok, start, stream, sync};
@@ -66,15 +66,8 @@ fn collectives_refuse_what_their_page_does_not_name() {
         let (mut parent, mut sub) = (comm, null_mut());
         let mut config = HcclCommConfig::new();
         let mut of = |parent: *mut HcclComm, ids: &mut [u32], rank: u32, config: *mut HcclCommConfig| {
-            call!(hccl.HcclCreateSubCommConfig(
-                parent,
-                ids.len() as u32,
-                ids.as_mut_ptr(),
-                7,
-                rank,
-                config,
-                &raw mut sub
-            ))
+            call!(hccl.HcclCreateSubCommConfig:
+                parent, ids.len() as u32, ids.as_mut_ptr(), 7, rank, config, &raw mut sub)
         };
         assert_eq!(
             of(&raw mut parent, &mut [1, 0], 1 - r as u32, &raw mut config),
@@ -94,15 +87,8 @@ fn collectives_refuse_what_their_page_does_not_name() {
         let mut child = sub;
         let mut below = null_mut();
         let mut ids = [0u32, 1];
-        let code = call!(hccl.HcclCreateSubCommConfig(
-            &raw mut child,
-            2,
-            ids.as_mut_ptr(),
-            8,
-            r as u32,
-            &raw mut config,
-            &raw mut below
-        ));
+        let code = call!(hccl.HcclCreateSubCommConfig:
+            &raw mut child, 2, ids.as_mut_ptr(), 8, r as u32, &raw mut config, &raw mut below);
         assert_eq!(code, 1, "a part of a part");
     });
     // One device for two ranks.
@@ -193,15 +179,8 @@ fn sums_of_ranks_have_one_order_when_asked() {
         let mut config = HcclCommConfig::new();
         config.deterministic = 1;
         let mut ids = [0u32, 1, 2, 3];
-        let code = call!(hccl.HcclCreateSubCommConfig(
-            &raw mut parent,
-            4,
-            ids.as_mut_ptr(),
-            1,
-            r as u32,
-            &raw mut config,
-            &raw mut sub
-        ));
+        let code = call!(hccl.HcclCreateSubCommConfig:
+            &raw mut parent, 4, ids.as_mut_ptr(), 1, r as u32, &raw mut config, &raw mut sub);
         assert_eq!(code, 0);
         assert_eq!(sums(sub, s, r), 1);
     });
@@ -250,15 +229,8 @@ fn groups_take_their_memory_from_the_device() {
     config.buffer_size = 7;
     let (mut parent, mut sub) = (world, null_mut());
     let mut ids = [0u32];
-    let code = call!(hccl.HcclCreateSubCommConfig(
-        &raw mut parent,
-        1,
-        ids.as_mut_ptr(),
-        1,
-        0,
-        &raw mut config,
-        &raw mut sub
-    ));
+    let code = call!(hccl.HcclCreateSubCommConfig:
+        &raw mut parent, 1, ids.as_mut_ptr(), 1, 0, &raw mut config, &raw mut sub);
     assert_eq!(code, 0);
     assert_eq!(before - free_bytes(), 2 * (3 << 20) + 2 * (7 << 20), "and two of the configuration's");
     destroy(sub);
@@ -396,17 +368,8 @@ fn every_collective_in_every_type() {
                 let (counts, places) = ([2u64, 1, 0], [0u64, 2, 3]);
                 let own = counts[r];
                 let (a, b) = (mine(), Array::of(&[2], dtype, &[0.0; 2]));
-                let code = call!(hccl.HcclReduceScatterV(
-                    a.at,
-                    counts.as_ptr().cast(),
-                    places.as_ptr().cast(),
-                    b.at,
-                    own,
-                    t,
-                    op,
-                    comm,
-                    s
-                ));
+                let code = call!(hccl.HcclReduceScatterV:
+                    a.at, counts.as_ptr().cast(), places.as_ptr().cast(), b.at, own, t, op, comm, s);
                 assert_eq!(code, 0);
                 let part = &want[places[r] as usize..(places[r] + own) as usize];
                 assert_eq!(b.read(s)[..own as usize], *part, "uneven reduce-scatter {op} of type {dtype}");
@@ -416,16 +379,8 @@ fn every_collective_in_every_type() {
             assert_eq!(b.read(s), [[3.0, 2.0, 1.0][r]], "scatter of type {dtype}");
             let (counts, places) = ([2u64, 1, 0], [0u64, 2, 3]);
             let (a, b) = (mine(), Array::new(&[3], dtype));
-            let code = call!(hccl.HcclAllGatherV(
-                a.at,
-                counts[r],
-                b.at,
-                counts.as_ptr().cast(),
-                places.as_ptr().cast(),
-                t,
-                comm,
-                s
-            ));
+            let code = call!(hccl.HcclAllGatherV:
+                a.at, counts[r], b.at, counts.as_ptr().cast(), places.as_ptr().cast(), t, comm, s);
             assert_eq!(code, 0);
             assert_eq!(b.read(s), [1.0, 2.0, 2.0], "uneven all-gather of type {dtype}");
             // Rank i sends i elements to each.

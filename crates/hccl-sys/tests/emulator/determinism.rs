@@ -2,8 +2,7 @@
 
 use super::scenarios::{ranks, scalar, scenarios};
 use super::{Personality, passes_in, run_in};
-use crate::client::{Array, F16, F32, call, ints, noise, ok, op, start, stream};
-use hccl_sys::types::aclTensor;
+use crate::client::{Array, Attention, F16, F32, call, noise, ok, op, start, stream};
 use std::ptr::null_mut;
 
 scenarios! {
@@ -57,7 +56,7 @@ fn a_chain_of_operators_and_a_sum_of_ranks() {
         let x = Array::of(&[m, k], F32, &noise((m * k) as usize, 1 + r as u64));
         let w = Array::of(&[k, n], F32, &noise((k * n) as usize, 9));
         let (y, z) = (Array::new(&[m, n], F32), Array::new(&[m, n], F32));
-        ok(op!(s, nn.aclnnMm(x.tensor(), w.tensor(), y.tensor(), 0)));
+        ok(op!(s, products.aclnnMm(x.tensor(), w.tensor(), y.tensor(), 0)));
         ok(op!(s, nn.aclnnSilu(y.tensor(), z.tensor())));
         ok(op!(s, math.aclnnAdd(z.tensor(), y.tensor(), scalar(0.5), z.tensor())));
         assert_eq!(call!(hccl.HcclAllReduce(z.at, z.at, (m * n) as u64, 4, 0, comm, s)), 0);
@@ -105,66 +104,19 @@ fn every_layout_of_attention_gives_the_same() {
             _ => vec![b as i64, n as i64, t as i64, 8],
         };
         let (max, sum) = (Array::new(&of_statistics, F32), Array::new(&of_statistics, F32));
-        let (out, none) = (Array::new(&dims, F16), null_mut::<aclTensor>());
-        let empty = Array { at: null_mut(), dims: vec![0], dtype: F16 };
-        let (heads, text) = (n as i64, text.as_ptr().cast_mut());
-        let code = if layout == "TND" {
-            let ends = || ints(&[t as i64, 2 * t as i64]);
-            op!(
-                s,
-                transformer.aclnnFlashAttentionVarLenScore(
-                    q.tensor(),
-                    k.tensor(),
-                    v.tensor(),
-                    none,
-                    none,
-                    none,
-                    none,
-                    null_mut(),
-                    ends(),
-                    ends(),
-                    0.35,
-                    1.0,
-                    65536,
-                    65536,
-                    heads,
-                    text,
-                    0,
-                    0,
-                    max.tensor(),
-                    sum.tensor(),
-                    empty.tensor(),
-                    out.tensor()
-                )
-            )
-        } else {
-            op!(
-                s,
-                transformer.aclnnFlashAttentionScore(
-                    q.tensor(),
-                    k.tensor(),
-                    v.tensor(),
-                    none,
-                    none,
-                    none,
-                    none,
-                    null_mut(),
-                    0.35,
-                    1.0,
-                    65536,
-                    65536,
-                    heads,
-                    text,
-                    0,
-                    0,
-                    max.tensor(),
-                    sum.tensor(),
-                    empty.tensor(),
-                    out.tensor()
-                )
-            )
+        let out = Array::new(&dims, F16);
+        let call = Attention {
+            qkv: [&q, &k, &v].map(Array::tensor),
+            mask: null_mut(),
+            layout: text,
+            heads: n as i64,
+            scale: 0.35,
+            mode: 0,
+            statistics: [max.tensor(), sum.tensor()],
+            out: out.tensor(),
         };
-        ok(code);
+        let of_rows = layout == "TND";
+        ok(if of_rows { call.of_rows(s, &[t as i64, 2 * t as i64]) } else { call.forward(s) });
         let got = out.read(s);
         let got: Vec<f64> = every().map(|at| got[place(layout, at)]).collect();
         assert!(got.iter().any(|v| *v != 0.0));
@@ -195,7 +147,7 @@ fn plans_of_many_shapes_do_not_meet() {
         let x = Array::of(&[m, k], F32, &noise((m * k) as usize, 3));
         let w = Array::of(&[k, n], F32, &noise((k * n) as usize, 4));
         let y = Array::new(&[m, n], F32);
-        ok(op!(s, nn.aclnnMm(x.tensor(), w.tensor(), y.tensor(), 0)));
+        ok(op!(s, products.aclnnMm(x.tensor(), w.tensor(), y.tensor(), 0)));
         y
     };
     let shapes = [(2, 3, 4), (4, 3, 2), (3, 2, 4), (2, 6, 2), (7, 1, 5)];

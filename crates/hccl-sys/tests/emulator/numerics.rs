@@ -2,13 +2,15 @@
 
 use super::scenarios::scenarios;
 use crate::client::call;
-use crate::client::{Array, BF16, BOOL, F32, I64, ints, list, message, noise, ok, op, start, stream};
+use crate::client::{
+    Array, Attention, BF16, BOOL, F32, I64, ints, list, message, noise, ok, op, start, stream,
+};
 use hccl_sys::types::{aclTensor, aclrtStream};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
 scenarios! {
-    operators_that_add_atomically_have_one_order_when_asked results_are_shaken_by_a_unit sums_are_those_of_f64
+    operators_that_add_atomically_have_one_order_when_asked results_are_perturbed_by_a_unit sums_are_those_of_f64
     an_index_behind_the_table_reads_ones attention_without_its_mask_attends_to_everything
     attention_is_refused_in_the_first_phase masks_of_every_form_say_the_same
 }
@@ -68,7 +70,7 @@ fn operators_that_add_atomically_have_one_order_when_asked() {
 }
 
 /// Runs with `CANN_EMU_NUMERICS=perturb`: results move by a unit of their type at most, and some do.
-fn results_are_shaken_by_a_unit() {
+fn results_are_perturbed_by_a_unit() {
     start(0);
     let s = stream();
     for (dtype, unit) in [(F32, 2f64.powi(-23)), (BF16, 2f64.powi(-7))] {
@@ -123,64 +125,19 @@ fn attend(
     };
     let stat = [batch, heads, seq, 8];
     let (out, max, sum) = (Array::new(dims, F32), Array::new(&stat, F32), Array::new(&stat, F32));
-    let empty = Array { at: null_mut(), dims: vec![0], dtype: F32 };
     let g: Vec<Array> = (0..3).map(|_| Array::new(dims, F32)).collect();
-    let (none, text) = (null_mut::<aclTensor>(), layout.as_ptr().cast_mut());
-    ok(op!(
-        s,
-        transformer.aclnnFlashAttentionScore(
-            a[0].tensor(),
-            a[1].tensor(),
-            a[2].tensor(),
-            none,
-            none,
-            none,
-            mask,
-            null_mut(),
-            0.3,
-            1.0,
-            65536,
-            65536,
-            heads,
-            text,
-            0,
-            mode,
-            max.tensor(),
-            sum.tensor(),
-            empty.tensor(),
-            out.tensor()
-        )
-    ));
-    ok(op!(
-        s,
-        transformer.aclnnFlashAttentionScoreGrad(
-            a[0].tensor(),
-            a[1].tensor(),
-            a[2].tensor(),
-            a[3].tensor(),
-            none,
-            none,
-            none,
-            mask,
-            max.tensor(),
-            sum.tensor(),
-            none,
-            out.tensor(),
-            null_mut(),
-            0.3,
-            1.0,
-            65536,
-            65536,
-            heads,
-            text,
-            0,
-            mode,
-            g[0].tensor(),
-            g[1].tensor(),
-            g[2].tensor(),
-            empty.tensor()
-        )
-    ));
+    let call = Attention {
+        qkv: [&a[0], &a[1], &a[2]].map(Array::tensor),
+        mask,
+        layout,
+        heads,
+        scale: 0.3,
+        mode,
+        statistics: [max.tensor(), sum.tensor()],
+        out: out.tensor(),
+    };
+    ok(call.forward(s));
+    ok(call.gradient(s, a[3].tensor(), [&g[0], &g[1], &g[2]].map(Array::tensor)));
     let statistics = [max.read(s), sum.read(s)];
     for copies in statistics.iter().flat_map(|v| v.chunks(8)) {
         assert!(copies.iter().all(|v| v.to_bits() == copies[0].to_bits()), "eight copies: {copies:?}");
@@ -203,43 +160,12 @@ fn attention_without_its_mask_attends_to_everything() {
     // The operator of inference asks for it.
     let (none, text, out) =
         (null_mut::<aclTensor>(), c"BNSD".as_ptr().cast_mut(), Array::new(&[1, 2, 5, 8], F32));
-    let lse = Array { at: null_mut(), dims: vec![0], dtype: F32 };
+    let lse = Array::none();
     let infer = |mode: i64| {
-        op!(
-            s,
-            transformer.aclnnFusedInferAttentionScore(
-                a[0].tensor(),
-                list(&[a[1].tensor()]),
-                list(&[a[2].tensor()]),
-                none,
-                none,
-                null_mut(),
-                null_mut(),
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                none,
-                2,
-                0.3,
-                65536,
-                65536,
-                text,
-                2,
-                mode,
-                0,
-                0,
-                0,
-                false,
-                out.tensor(),
-                lse.tensor()
-            )
-        )
+        op!(s, attention.aclnnFusedInferAttentionScore:
+            a[0].tensor(), list(&[a[1].tensor()]), list(&[a[2].tensor()]), none, none, null_mut(),
+            null_mut(), none, none, none, none, none, none, none, none, none, none, 2, 0.3, 65536, 65536,
+            text, 2, mode, 0, 0, 0, false, out.tensor(), lse.tensor())
     };
     ok(infer(0));
     assert_eq!(infer(2), 161_002);
@@ -261,34 +187,18 @@ fn attention_is_refused_in_the_first_phase() {
         (&wide, c"BNSD", 1, 0, null_mut(), "at most 768"),
         (&a, c"BNSD", 2, 3, small.tensor(), "2048"),
     ] {
-        let stat = Array::new(&[1, 2, 5, 8], F32);
-        let (none, out) = (null_mut::<aclTensor>(), Array::new(&a[0].dims, F32));
-        let empty = Array { at: null_mut(), dims: vec![0], dtype: F32 };
-        let code = op!(
-            s,
-            transformer.aclnnFlashAttentionScore(
-                a[0].tensor(),
-                a[1].tensor(),
-                a[2].tensor(),
-                none,
-                none,
-                none,
-                mask,
-                null_mut(),
-                0.3,
-                1.0,
-                65536,
-                65536,
-                heads,
-                layout.as_ptr().cast_mut(),
-                0,
-                mode,
-                stat.tensor(),
-                stat.tensor(),
-                empty.tensor(),
-                out.tensor()
-            )
-        );
+        let (stat, out) = (Array::new(&[1, 2, 5, 8], F32), Array::new(&a[0].dims, F32));
+        let call = Attention {
+            qkv: [&a[0], &a[1], &a[2]].map(Array::tensor),
+            mask,
+            layout,
+            heads,
+            scale: 0.3,
+            mode,
+            statistics: [stat.tensor(), stat.tensor()],
+            out: out.tensor(),
+        };
+        let code = call.forward(s);
         assert_eq!(code, 161_002, "{layout:?} {heads} {mode}: {}", message());
         let said = message();
         assert!(said.contains(says), "{said}");

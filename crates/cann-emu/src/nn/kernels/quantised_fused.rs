@@ -5,9 +5,9 @@
 
 use super::Row;
 use super::exchange::{add_row, shapes, summed};
-use super::joint::{add_norm, columns_dealt, wide_rows};
-use super::matmul::{matmul_values, product, turned};
-use super::quantised::{Worth, byte, in_steps, scales, widened};
+use super::fused::{add_norm, columns_all_to_all, wide_rows};
+use super::matmul::{matmul_values, product, transposed};
+use super::quantised::{Dequantisation, byte, in_steps, scales, widened};
 use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Dtype, Values};
 
@@ -24,13 +24,13 @@ fn add(c: &mut [f64], more: Option<Vec<f64>>) {
 fn dequantised(k: &Call) -> Result<Vec<f64>, Fault> {
     let x2 = k.t("x2")?;
     let (mut c, _) = matmul_values(k, k.t("x1")?, x2)?;
-    let worth = Worth {
+    let dequantisation = Dequantisation {
         columns: scales(k, "dequantScale|x2Scale")?,
         rows: maybe(k, "pertokenScaleOptional|x1ScaleOptional")?,
         bias: maybe(k, "bias|biasOptional")?,
         before: true,
     };
-    worth.apply(&mut c, x2.dims[1] as usize);
+    dequantisation.apply(&mut c, x2.dims[1] as usize);
     add(&mut c, maybe(k, "x3|x3Optional")?);
     Ok(c)
 }
@@ -81,8 +81,8 @@ fn normed(k: &Call, product: &[f64]) -> Outcome {
 }
 
 /// Rows to all ranks as they are; each row of what comes is made eight bits by its largest element.
-fn deal_product(k: &Call) -> Outcome {
-    let (wide, x2) = (wide_rows(k)?, turned(k, "x2", "transposeX2")?);
+fn all_to_all_product(k: &Call) -> Outcome {
+    let (wide, x2) = (wide_rows(k)?, transposed(k, "x2", "transposeX2")?);
     let (inner, n) = (x2.dims[0] as usize, x2.dims[1] as usize);
     let smooth = k.opt_f("x1ScaleOptional")?;
     let (mut rows, mut steps) = (Vec::with_capacity(wide.len()), Vec::new());
@@ -96,41 +96,56 @@ fn deal_product(k: &Call) -> Outcome {
     let w = x2.load(k.decl.name)?.floats();
     let mut c = product(k, &rows, &w, steps.len(), inner, n, false);
     let (columns, bias) = (k.f("x2Scale")?, k.opt_f("biasOptional")?);
-    Worth { columns, rows: Some(steps), bias, before: false }.apply(&mut c, n);
+    Dequantisation { columns, rows: Some(steps), bias, before: false }.apply(&mut c, n);
     k.put("output", &Values::F(c))?;
     k.put_opt("alltoAllOutOptional", &Values::F(wide))
 }
 
-fn product_deal(k: &Call) -> Outcome {
-    let x2 = turned(k, "x2", "transposeX2")?;
+fn product_all_to_all(k: &Call) -> Outcome {
+    let x2 = transposed(k, "x2", "transposeX2")?;
     let (mut c, n) = (matmul_values(k, k.t("x1")?, &x2)?.0, x2.dims[1] as usize);
     let (columns, rows, bias) = (k.f("x2Scale")?, Some(k.f("x1Scale")?), k.opt_f("biasOptional")?);
-    Worth { columns, rows, bias, before: false }.apply(&mut c, n);
-    columns_dealt(k, &c, n)
+    Dequantisation { columns, rows, bias, before: false }.apply(&mut c, n);
+    columns_all_to_all(k, &c, n)
 }
 
+/// What the sums over the ranks of an A2 ask last; one round, and stop on failure.
+macro_rules! summed_on_a2 {
+    () => {
+        "code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum) in(commTurn,0) \
+         in(streamMode,1)"
+    };
+}
 /// What the sums of products ask, and what each adds: names of the bias, of what is added, of the scale of columns and its types.
 macro_rules! sums {
-    ($bias:literal $x3:literal $scale:literal $types:literal $($more:literal)*) => {
-        concat!(
-            "x1:8 x2:8 ", $bias, ":i ", $x3, ":H ", $scale, ":", $types, " output:H type(output,", $x3, ") null(", $bias, ",", $x3, ") out(output) ",
-            "contig(x1) turned(x2) rank(x1,2..3) x1[.r,k] x2[k,n] in(k,1..65535) in(n,1..65535) ", $bias, "[n] ", $x3, "[.r,n] ",
-            "output[.r,n] ", $scale, "[.one,c] in(one.n,1) either(c,1,n) code(561003) chips(A2) code(161002) group(group>R) ",
-            "in(R,1|2|4|8) says(reduceOp,sum) in(commTurn,0) in(streamMode,1)"
-            $(, " ", $more)*
+    ($bias:literal $x3:literal $scale:literal $types:literal $($more:expr),*) => {
+        clauses!(
+            concat!("x1:8 x2:8 ", $bias, ":i ", $x3, ":H ", $scale, ":", $types, " output:H"),
+            concat!("type(output,", $x3, ") null(", $bias, ",", $x3, ") out(output) contig(x1) turned(x2)"),
+            "rank(x1,2..3) x1[.r,k] x2[k,n] in(k,1..65535) in(n,1..65535)",
+            concat!($bias, "[n] ", $x3, "[.r,n] output[.r,n] ", $scale, "[.one,c] in(one.n,1) either(c,1,n)"),
+            summed_on_a2!()
+            $(, $more)*
         )
+    };
+}
+/// Scales of rows, in f32.
+macro_rules! scales_of_rows {
+    ($name:literal) => {
+        concat!($name, ":S ", $name, "[t] equal(t,r.n)")
     };
 }
 /// As above for weights alone of integers.
 macro_rules! wide {
-    ($($more:literal)*) => {
-        concat!(
-            "x1:H x2:8 type(x1,antiquantScale,antiquantOffset,bias) null(bias,antiquantOffset) contig(x1) turned(x2) rank(x1,2..3) ",
-            "x1[.r,k] x2[k,n] in(k,1..65535) in(n,1..65535) bias[n] in(antiquantGroupSize,0|32..65535) ",
-            "multiple(antiquantGroupSize,32) let(K,k-1) atmost(antiquantGroupSize,K) let(G,K/antiquantGroupSize+1) default(G,1) ",
-            "antiquantScale[.g,c] equal(g.n,G) either(c,1,n) same(antiquantScale,antiquantOffset) code(561003) chips(A2) ",
-            "code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum) in(commTurn,0) in(streamMode,1)"
-            $(, " ", $more)*
+    ($($more:expr),*) => {
+        clauses!(
+            "x1:H x2:8 type(x1,antiquantScale,antiquantOffset,bias) null(bias,antiquantOffset) contig(x1)",
+            "turned(x2) rank(x1,2..3) x1[.r,k] x2[k,n] in(k,1..65535) in(n,1..65535) bias[n]",
+            "in(antiquantGroupSize,0|32..65535) multiple(antiquantGroupSize,32) let(K,k-1)",
+            "atmost(antiquantGroupSize,K) let(G,K/antiquantGroupSize+1) default(G,1)",
+            "antiquantScale[.g,c] equal(g.n,G) either(c,1,n) same(antiquantScale,antiquantOffset)",
+            summed_on_a2!()
+            $(, $more)*
         )
     };
 }
@@ -143,44 +158,62 @@ macro_rules! residual {
 /// Two scales of columns for what goes in eight bits.
 macro_rules! scales_of_eight_bits {
     () => {
-        "type(output,commQuantScale1Optional,commQuantScale2Optional) commQuantScale1Optional[.u,n] in(u.n,1) \
-         same(commQuantScale1Optional,commQuantScale2Optional) together(commQuantScale1Optional,commQuantScale2Optional)"
+        clauses!(
+            "type(output,commQuantScale1Optional,commQuantScale2Optional) commQuantScale1Optional[.u,n] \
+             in(u.n,1)",
+            "same(commQuantScale1Optional,commQuantScale2Optional)",
+            "together(commQuantScale1Optional,commQuantScale2Optional)"
+        )
     };
 }
 /// Products of integers with a norm behind their sum.
 macro_rules! normed {
     ($out:literal) => {
-        concat!(
-            "x1:8 x2:8 bias:i dequantScale:lub residual:H type(residual,gamma,normOut) null(bias) contig(x1,dequantScale) turned(x2) ",
-            "rank(x1,2..3) x1[.r,k] x2[k,n] in(k,1..65535) in(n,1..65535) bias[n] dequantScale[.one,c] in(one.n,1) either(c,1,n) ",
-            "code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum) in(commTurn,0) in(streamMode,1) ",
-            residual!(), " ", $out
+        clauses!(
+            "x1:8 x2:8 bias:i dequantScale:lub residual:H type(residual,gamma,normOut) null(bias)",
+            "contig(x1,dequantScale) turned(x2) rank(x1,2..3) x1[.r,k] x2[k,n] in(k,1..65535) in(n,1..65535)",
+            "bias[n] dequantScale[.one,c] in(one.n,1) either(c,1,n)",
+            summed_on_a2!(),
+            residual!(),
+            $out
         )
     };
 }
-/// Rows of floats dealt to all ranks and a weight of integers.
-macro_rules! dealt {
-    ($($more:literal)*) => {
-        concat!(
-            "x1:H x2:8 x2Scale:S biasOptional:HS type(x1,output,alltoAllOutOptional,x1ScaleOptional) out(output) contig(x1,x2) ",
-            "none(commScaleOptional,x1OffsetOptional,x2OffsetOptional) code(561003) chips(A2) code(161002) group(group>R) in(R,2|4|8) ",
-            "x1[m,h] in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] ",
-            "x1ScaleOptional[h*R] x2Scale[n] in(x1QuantMode,7) in(x2QuantMode,2) in(commQuantMode,0) in(commQuantDtype,-1) ",
-            "in(groupSize,0) let(inner,h*R) multiple(inner,16) in(inner,1..35000) axes(alltoAllAxesOptional,-2,-1)"
-            $(, " ", $more)*
+/// Kinds of exchanges between ranks of an A2.
+macro_rules! all_to_all_on_a2 {
+    () => {
+        clauses!(
+            "none(commScaleOptional,x1OffsetOptional,x2OffsetOptional)",
+            "code(561003) chips(A2) code(161002) group(group>R) in(R,2|4|8)"
         )
     };
 }
-/// Columns of a product of integers dealt to all ranks; on A2 the bias must be there.
+/// Rows of floats sent to all ranks in equal parts and a weight of integers.
+macro_rules! all_to_all_rows {
+    ($($more:literal)?) => {
+        clauses!(
+            "x1:H x2:8 x2Scale:S biasOptional:HS type(x1,output,alltoAllOutOptional,x1ScaleOptional)",
+            "out(output) contig(x1,x2)",
+            all_to_all_on_a2!(),
+            "x1[m,h] in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n]",
+            "alltoAllOutOptional[m/R,h*R] biasOptional[n] x1ScaleOptional[h*R] x2Scale[n] in(x1QuantMode,7)",
+            "in(x2QuantMode,2) in(commQuantMode,0) in(commQuantDtype,-1) in(groupSize,0) let(inner,h*R)",
+            "multiple(inner,16) in(inner,1..35000) axes(alltoAllAxesOptional,-2,-1)"
+            $(, $more)?
+        )
+    };
+}
+/// Columns of a product of integers sent to all ranks in equal parts; on A2 the bias must be there.
 macro_rules! columns {
-    ($($more:literal)*) => {
-        concat!(
-            "x1:8 x2:8 x1Scale:S x2Scale:S biasOptional:HS output:H out(output) contig(x1,x2) together(x1Scale,biasOptional) ",
-            "none(commScaleOptional,x1OffsetOptional,x2OffsetOptional) code(561003) chips(A2) code(161002) group(group>R) in(R,2|4|8) ",
-            "x1[m,h] in(h,1..65535) in(transposeX1,0) x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] x1Scale[m] ",
-            "x2Scale[n] in(x1QuantMode,3) in(x2QuantMode,2) in(commQuantMode,0) in(commQuantDtype,-1) in(groupSize,0) ",
-            "axes(alltoAllAxesOptional,-1,-2)"
-            $(, " ", $more)*
+    ($($more:literal)?) => {
+        clauses!(
+            "x1:8 x2:8 x1Scale:S x2Scale:S biasOptional:HS output:H out(output) contig(x1,x2)",
+            "together(x1Scale,biasOptional)",
+            all_to_all_on_a2!(),
+            "x1[m,h] in(h,1..65535) in(transposeX1,0) x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R]",
+            "biasOptional[n] x1Scale[m] x2Scale[n] in(x1QuantMode,3) in(x2QuantMode,2) in(commQuantMode,0)",
+            "in(commQuantDtype,-1) in(groupSize,0) axes(alltoAllAxesOptional,-1,-2)"
+            $(, $more)?
         )
     };
 }
@@ -189,34 +222,26 @@ pub(super) static OPS: &[Row] = &[
     ("QuantMatmulAllReduce", sums!("bias" "x3" "dequantScale" "lub"), all_reduce),
     (
         "QuantMatmulAllReduceV2",
-        sums!("biasOptional" "x3Optional" "dequantScale" "luF" "pertokenScaleOptional:S pertokenScaleOptional[t] equal(t,r.n)"),
+        sums!("biasOptional" "x3Optional" "dequantScale" "luF" scales_of_rows!("pertokenScaleOptional")),
         all_reduce,
     ),
     (
         "QuantMatmulAllReduceV3",
-        concat!(
-            sums!("biasOptional" "x3Optional" "dequantScale" "luF" "pertokenScaleOptional:S pertokenScaleOptional[t] equal(t,r.n)"),
-            " ",
-            scales_of_eight_bits!()
-        ),
+        sums!("biasOptional" "x3Optional" "dequantScale" "luF"
+            scales_of_rows!("pertokenScaleOptional"), scales_of_eight_bits!()),
         all_reduce,
     ),
     (
         "QuantMatmulAllReduceV4",
-        concat!(
-            sums!("biasOptional" "x3Optional" "x2Scale" "luF" "x1ScaleOptional:S x1ScaleOptional[t] equal(t,r.n) in(groupSize,0)"),
-            " in(commQuantMode,0) ",
-            scales_of_eight_bits!()
-        ),
+        sums!("biasOptional" "x3Optional" "x2Scale" "luF"
+            scales_of_rows!("x1ScaleOptional"), "in(groupSize,0) in(commQuantMode,0)", scales_of_eight_bits!()),
         all_reduce,
     ),
     (
         "QuantMatmulAllReduceV5",
-        concat!(
-            sums!("biasOptional" "x3Optional" "x2Scale" "luF" "x1ScaleOptional:S x1ScaleOptional[t] equal(t,r.n) in(groupSize,0)"),
-            " in(commQuantMode,0) says(commMode,ai_cpu) ",
-            scales_of_eight_bits!()
-        ),
+        sums!("biasOptional" "x3Optional" "x2Scale" "luF"
+            scales_of_rows!("x1ScaleOptional"), "in(groupSize,0) in(commQuantMode,0) says(commMode,ai_cpu)",
+            scales_of_eight_bits!()),
         all_reduce,
     ),
     ("QuantMatmulAllReduceAddRmsNorm", normed!("type(residual,y) out(y,normOut) y[b,s,n]"), |k| {
@@ -238,23 +263,23 @@ pub(super) static OPS: &[Row] = &[
     // The pages of these two and of those above differ in what an offset does, so there must be none.
     (
         "WeightQuantMatmulAllReduceAddRmsNorm",
-        concat!(
-            wide!("none(antiquantOffset) type(x1,residual,gamma,y,normOut) out(y,normOut) "),
+        wide!(
+            "none(antiquantOffset) type(x1,residual,gamma,y,normOut) out(y,normOut)",
             residual!(),
-            " y[b,s,n]"
+            "y[b,s,n]"
         ),
         |k| normed(k, &widely(k)?),
     ),
     (
         "InplaceWeightQuantMatmulAllReduceAddRmsNorm",
-        concat!(
-            wide!("none(antiquantOffset) type(x1,residual,gamma,normOut) inout(residual) out(normOut) "),
+        wide!(
+            "none(antiquantOffset) type(x1,residual,gamma,normOut) inout(residual) out(normOut)",
             residual!()
         ),
         |k| normed(k, &widely(k)?),
     ),
-    ("AlltoAllQuantMatmul", dealt!(), deal_product),
-    ("AlltoAllQuantMatmulV2", dealt!("says(commMode,aiv)"), deal_product),
-    ("QuantMatmulAlltoAll", columns!(), product_deal),
-    ("QuantMatmulAlltoAllV2", columns!("says(commMode,aiv)"), product_deal),
+    ("AlltoAllQuantMatmul", all_to_all_rows!(), all_to_all_product),
+    ("AlltoAllQuantMatmulV2", all_to_all_rows!("says(commMode,aiv)"), all_to_all_product),
+    ("QuantMatmulAlltoAll", columns!(), product_all_to_all),
+    ("QuantMatmulAlltoAllV2", columns!("says(commMode,aiv)"), product_all_to_all),
 ];

@@ -33,7 +33,7 @@ with! {
     allocations_have_their_size_and_place [ERROR]
     a_profile_has_its_order [ERROR]
     operators_that_add_atomically_have_one_order_when_asked []
-    results_are_shaken_by_a_unit [("CANN_EMU_NUMERICS", "perturb")]
+    results_are_perturbed_by_a_unit [("CANN_EMU_NUMERICS", "perturb")]
     sums_are_those_of_f64 [("CANN_EMU_NUMERICS", "oracle")]
     an_index_behind_the_table_reads_ones []
     attention_without_its_mask_attends_to_everything []

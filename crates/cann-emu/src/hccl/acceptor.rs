@@ -3,7 +3,7 @@
 //! A group has a listener of its own, or shares the one listener of its process (root infos over TCP: a process may make more
 //! groups than it has ports).
 
-use super::line::{Door, Line, Place};
+use super::connection::{Address, Connection, Listener};
 use super::wire::{Kind, Reply, Request};
 use std::collections::HashMap;
 use std::io;
@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A rank that has introduced itself.
-pub type Joined = (Line, Request);
+/// An accepted rank: its connection, and the request that names its rank and group.
+pub type Joined = (Connection, Request);
 
-/// How long what connects has to introduce itself, in all.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a new connection has to name its rank and group, in all.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
 
 enum State {
     Open(Sender<Joined>),
@@ -23,70 +23,72 @@ enum State {
     Closed,
 }
 
-/// A group's entrance.
+/// Accepts the ranks of one group.
 #[derive(Clone)]
-pub struct Entrance {
+pub struct Acceptor {
     name: String,
     state: Arc<Mutex<State>>,
 }
 
-static SHARED: Mutex<Option<(Place, Arc<Mutex<Groups>>)>> = Mutex::new(None);
-type Groups = HashMap<String, Entrance>;
+static SHARED: Mutex<Option<(Address, Arc<Mutex<Groups>>)>> = Mutex::new(None);
+type Groups = HashMap<String, Acceptor>;
 
-/// The one door of this process: where it is, and the groups behind it.
-fn shared() -> io::Result<(Place, Arc<Mutex<Groups>>)> {
+/// The one listener of this process: its address, and the groups that share it.
+fn shared() -> io::Result<(Address, Arc<Mutex<Groups>>)> {
     let mut guard = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = &*guard {
         return Ok(found.clone());
     }
-    let (door, place) = Place::open_any()?;
+    let (listener, address) = Address::open_any()?;
     let groups = Arc::new(Mutex::new(Groups::new()));
     let known = Arc::clone(&groups);
-    spawn("emu-hccl-door", move || {
-        while let Ok(line) = door.accept() {
+    spawn("emu-hccl-accept", move || {
+        while let Ok(connection) = listener.accept() {
             let known = Arc::clone(&known);
             let _ = spawn("emu-hccl-hello", move || {
-                admit(line, |name| known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned())
+                admit(connection, |name| {
+                    known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+                })
             });
         }
     })?;
-    *guard = Some((place.clone(), Arc::clone(&groups)));
-    Ok((place, groups))
+    *guard = Some((address.clone(), Arc::clone(&groups)));
+    Ok((address, groups))
 }
 
 fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(f).map(drop)
 }
 
-impl Entrance {
+impl Acceptor {
     fn new(name: &str) -> (Self, Receiver<Joined>) {
         let (sender, receiver) = channel();
         (Self { name: name.to_owned(), state: Arc::new(Mutex::new(State::Open(sender))) }, receiver)
     }
 
-    /// Of a group with a door of its own.
+    /// Of a group with a listener of its own.
     ///
     /// # Errors
     /// If there is no thread for it.
-    pub fn behind(door: Door, name: &str) -> io::Result<(Self, Receiver<Joined>)> {
-        let (entrance, receiver) = Self::new(name);
-        let own = entrance.clone();
-        spawn("emu-hccl-door", move || {
+    pub fn of_listener(listener: Listener, name: &str) -> io::Result<(Self, Receiver<Joined>)> {
+        let (acceptor, receiver) = Self::new(name);
+        let own = acceptor.clone();
+        spawn("emu-hccl-accept", move || {
             loop {
-                // While the group gathers its end must be seen; who comes later is waited for asleep.
+                // While the group gathers its end must be seen; later connections are waited for without polling.
                 let gathers = match &*own.lock() {
                     State::Open(_) => true,
                     State::Refused(_) => false,
                     State::Closed => return,
                 };
-                if door.set_nonblocking(gathers).is_err() {
+                if listener.set_nonblocking(gathers).is_err() {
                     return;
                 }
-                match door.accept() {
-                    Ok(line) => {
+                match listener.accept() {
+                    Ok(connection) => {
                         let own = own.clone();
                         let _ = spawn("emu-hccl-hello", move || {
-                            admit(line, |name| (name == own.name).then(|| own.clone()))
+                            admit(connection, |name| (name == own.name).then(|| own.clone()))
                         });
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -96,36 +98,36 @@ impl Entrance {
                 }
             }
         })?;
-        Ok((entrance, receiver))
+        Ok((acceptor, receiver))
     }
 
-    /// Of a group behind the one door of this process, and where that is.
+    /// Of a group that shares the one listener of this process, with its address.
     ///
     /// # Errors
-    /// If the door cannot be opened.
-    pub fn shared(name: &str) -> io::Result<(Self, Receiver<Joined>, Place)> {
-        let (place, groups) = shared()?;
-        let (entrance, receiver) = Self::new(name);
-        groups.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), entrance.clone());
-        Ok((entrance, receiver, place))
+    /// If the listener cannot be opened.
+    pub fn shared(name: &str) -> io::Result<(Self, Receiver<Joined>, Address)> {
+        let (address, groups) = shared()?;
+        let (acceptor, receiver) = Self::new(name);
+        groups.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), acceptor.clone());
+        Ok((acceptor, receiver, address))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on everyone who comes is told why there is no place.
+    /// From now on every rank that connects is told why it is refused.
     pub fn refuse(&self, why: &str) {
         *self.lock() = State::Refused(why.to_owned());
     }
 
-    /// The door is taken away.
+    /// Stops accepting.
     pub fn close(&self) {
         *self.lock() = State::Closed;
     }
 }
 
-/// The next rank of an entrance, before `end`.
+/// The next rank that is accepted, before `end`.
 pub(super) fn next(receiver: &Receiver<Joined>, end: Option<Instant>) -> Option<Joined> {
     match end {
         None => receiver.recv().ok(),
@@ -134,9 +136,9 @@ pub(super) fn next(receiver: &Receiver<Joined>, end: Option<Instant>) -> Option<
 }
 
 /// Reads within a limit that holds for all of it.
-struct Hasty<'a>(&'a mut Line, Instant);
+struct Limited<'a>(&'a mut Connection, Instant);
 
-impl io::Read for Hasty<'_> {
+impl io::Read for Limited<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let left = self.1.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -147,26 +149,26 @@ impl io::Read for Hasty<'_> {
     }
 }
 
-/// What has connected introduces itself, to the entrance of the group that it names.
-fn admit(mut line: Line, entrance: impl FnOnce(&str) -> Option<Entrance>) {
-    let hello = Request::read(&mut Hasty(&mut line, Instant::now() + PATIENCE));
-    // What says nothing, or something else, is no rank.
+/// Hands a new connection to the acceptor of the group that it names.
+fn admit(mut connection: Connection, acceptor: impl FnOnce(&str) -> Option<Acceptor>) {
+    let hello = Request::read(&mut Limited(&mut connection, Instant::now() + HELLO_LIMIT));
+    // A connection that sends nothing, or something else, is no rank.
     let Some(hello) = hello.ok().filter(|h| h.kind == Kind::Hello) else { return };
-    let Some(entrance) = entrance(&hello.call) else {
-        let _ = Reply::error(1, &format!("there is no group {} here", hello.call)).write(&mut line);
+    let Some(acceptor) = acceptor(&hello.call) else {
+        let _ = Reply::error(1, &format!("there is no group {} here", hello.call)).write(&mut connection);
         return;
     };
-    if line.set_read_timeout(None).is_err() {
+    if connection.set_read_timeout(None).is_err() {
         return;
     }
-    let why = match &*entrance.lock() {
+    let why = match &*acceptor.lock() {
         State::Open(sender) => {
-            // Nobody listens any more: the group has its ranks.
-            let _ = sender.send((line, hello));
+            // The receiver is gone: the group is complete.
+            let _ = sender.send((connection, hello));
             return;
         }
         State::Refused(why) => why.clone(),
         State::Closed => return,
     };
-    let _ = Reply::error(1, &why).write(&mut line);
+    let _ = Reply::error(1, &why).write(&mut connection);
 }

@@ -1,8 +1,8 @@
-//! Ranks at odds: every one of them hears of it, with what both called.
+//! Ranks whose collectives do not match: every one of them is told, with what both called.
 
-use super::conduct::report_of;
 use super::passes_in;
 use super::scenarios::{ranks, scenarios};
+use super::settings::report_of;
 use crate::client::{Array, F16, F32, call, message, start, stream};
 use hccl_sys::types::{HcclComm, HcclCommConfig, HcclRootInfo};
 use std::ffi::CString;
@@ -14,7 +14,7 @@ scenarios! {
     sizes_of_an_exchange_that_differ sizes_of_a_gathering_that_differ a_send_and_a_receive_of_other_sizes
     a_send_and_a_receive_of_other_types a_sum_against_a_message a_message_against_a_sum
     types_that_do_not_exist groups_of_devices_that_do_not_exist buffers_that_stand_aslant
-    strangers_at_the_door many_groups_behind_one_door rank_tables_that_are_none a_name_that_is_taken
+    connections_of_other_groups_are_refused many_groups_share_one_listener rank_tables_that_are_none a_name_that_is_taken
 }
 
 const ERROR: (&str, &str) = ("CANN_EMU_VIOLATION", "error");
@@ -59,9 +59,9 @@ fn arguments_outside_their_range_are_codes() {
 #[test]
 fn strangers_do_not_keep_ranks_from_meeting() {
     let server = ("CANN_EMU_SERVER", "10.0.0.1");
-    passes_in("strangers_at_the_door", &["lazy"], &[ERROR, server, ("HCCL_BUFFSIZE", "1")]);
+    passes_in("connections_of_other_groups_are_refused", &["lazy"], &[ERROR, server, ("HCCL_BUFFSIZE", "1")]);
     let port = ("HCCL_IF_BASE_PORT", "26431");
-    passes_in("many_groups_behind_one_door", &["lazy"], &[server, port, ("HCCL_BUFFSIZE", "1")]);
+    passes_in("many_groups_share_one_listener", &["lazy"], &[server, port, ("HCCL_BUFFSIZE", "1")]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn address(info: &HcclRootInfo) -> String {
     String::from_utf8(text).unwrap()
 }
 
-fn strangers_at_the_door() {
+fn connections_of_other_groups_are_refused() {
     start(0);
     let info = root_info();
     let words = |list: &[u64]| list.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
@@ -125,7 +125,7 @@ fn strangers_at_the_door() {
 }
 
 /// More groups than the ports that a process may use.
-fn many_groups_behind_one_door() {
+fn many_groups_share_one_listener() {
     start(0);
     let infos: Vec<_> = (0..40).map(|_| root_info()).collect();
     let comms: Vec<HcclComm> = infos
@@ -207,18 +207,8 @@ fn sizes_of_an_exchange_that_differ() {
         let (send, recv) = if r == 0 { ([4u64, 0], [4u64, 4]) } else { ([4, 4], [4, 4]) };
         let places = [0u64, 4];
         let at = |list: &[u64; 2]| list.as_ptr().cast();
-        let code = call!(hccl.HcclAlltoAllV(
-            a.at,
-            at(&send),
-            at(&places),
-            4,
-            b.at,
-            at(&recv),
-            at(&places),
-            4,
-            comm,
-            s
-        ));
+        let code = call!(hccl.HcclAlltoAllV:
+            a.at, at(&send), at(&places), 4, b.at, at(&recv), at(&places), 4, comm, s);
         assert_eq!(code, 0);
         assert_eq!(call!(rt.aclrtSynchronizeStream(s)), 107_020);
     });
