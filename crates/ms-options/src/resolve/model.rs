@@ -1,9 +1,11 @@
 //! The model of a run: from flags, or from a checkpoint with flags overriding what it says.
 
 use crate::ModelFlags;
+use crate::compute::Source;
 use crate::resolve::options::Options;
 use crate::versions::{RENORMALISED, divides_last, say_unread, turn_args, unread_of_router};
 use anyhow::{Context, Result};
+use ms_ckpt::Form;
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
 use ms_spec::ModelConfig;
@@ -13,7 +15,7 @@ use std::path::Path;
 options! {
     /// What training alone is told of a model.
     pub(crate) struct ModelTrainingOptions in "Model" {
-        divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this number times the tensor-parallel size", range = "[1,16777216]";
+        divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this number times the tensor-parallel size; a resumed run keeps its padding where the ranks can share it", range = "[1,16777216]";
         init_std: Given<f64> = "--init-method-std", "standard deviation of the initial weights", range = "[0,)";
         pub(crate) windows: usize = "--num-nextn-predict-layers", "v2.0.0: number of multi-token prediction (MTP) modules; unlike with --mtp-num-layers samples are longer by as many tokens, hidden states come before embeddings in eh_proj, and modules share one mask and one loss", group = "Model families", range = "[0,16384]";
         windows_scale: f64 = "--mtp-loss-scale", "with --num-nextn-predict-layers: factor of the mean loss of the MTP modules", group = "Model families", range = "[0,)";
@@ -87,8 +89,29 @@ pub(crate) fn padded_vocab(o: &Options, model: &ModelConfig, tp: usize) -> usize
     if loaded(o).is_some() || o.model_flags.rows().is_some() {
         model.padded_vocab.next_multiple_of(tp)
     } else {
-        model.vocab.next_multiple_of(o.model_training.divisor.saturating_mul(tp))
+        rows_of_run(o, resumed_rows(&o.source), model.vocab, tp)
     }
+}
+
+/// Rows of the embedding for `vocab` tokens where no flag says how many: those of the run that is `resumed`, if `tp` ranks can
+/// share them, else upstream's rule.
+fn rows_of_run(o: &Options, resumed: Option<usize>, vocab: usize, tp: usize) -> usize {
+    match resumed {
+        Some(rows) if rows >= vocab && rows % tp == 0 => rows,
+        _ => vocab.next_multiple_of(o.model_training.divisor.saturating_mul(tp)),
+    }
+}
+
+/// Rows of the embedding of the checkpoint of a training run that is loaded, if there is one. What cannot be opened is said by
+/// who loads it.
+fn resumed_rows(source: &Source) -> Option<usize> {
+    let folder = source.folder().filter(|folder| ms_ckpt::present(folder))?;
+    let opened = match source.step() {
+        Some(step) => ms_ckpt::open_iteration(folder, step),
+        None => ms_ckpt::open(folder),
+    };
+    let opened = opened.ok()?;
+    (!matches!(opened.form(), Form::Hf | Form::Peft)).then(|| opened.config().padded_vocab)
 }
 
 /// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
@@ -166,9 +189,16 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         map.insert("vocab_size".into(), tokens.into());
     }
     if flags.rows().is_none() {
-        let multiple = o.model_training.divisor.saturating_mul(o.parallelism.tp);
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
-        map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
+        let resumed = resumed_rows(&o.source);
+        let rows = rows_of_run(o, resumed, vocab, o.parallelism.tp);
+        if let Some(there) = resumed.filter(|&there| there != rows) {
+            tracing::warn!(
+                "the vocabulary is padded to {rows} rows, that of the checkpoint to {there}, and padding takes part in the loss: \
+                 --padded-vocab-size says another number"
+            );
+        }
+        map.insert("padded_vocab_size".into(), rows.into());
     }
     let of_upstream = !o.routers.balanced_groups;
     // Weights that are divided by their sum have no scale: the flag acts only where there is one.

@@ -207,3 +207,27 @@ fn megatrons_files_of_rarer_topologies_go_on_alone() {
         assert!(far < 5e-5, "{what}: {far:e}");
     }
 }
+
+/// A vocabulary that is padded by the rule: for one rank 58 tokens to 60 rows, for two to 64.
+const PADDED: &str = "--num-layers 2 --hidden-size 16 --ffn-hidden-size 16 --num-attention-heads 2 --normalization RMSNorm --swiglu \
+    --position-embedding-type rope --disable-bias-linear --vocab-size 58 --make-vocab-size-divisible-by 4 \
+    --max-position-embeddings 12 --init-method-std 0.2 --hidden-dropout 0 --attention-dropout 0 --fp64";
+
+#[test]
+fn a_resumed_run_keeps_its_padded_vocabulary_on_other_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples_of(dir.path(), (4, 30, 12), |row, place| counting(row, place) % 58);
+    let straight = run(dir.path(), &data, PADDED);
+    run(dir.path(), &data, &format!("{PADDED} --save saved --exit-interval 2"));
+    let rest = run(dir.path(), &data, &format!("{PADDED} --load saved --nproc-per-node 2 --tp 2"));
+    let far = apart(&rest, &straight[2..]);
+    assert!(far < 1e-10, "{far:e}");
+    // Rows that the ranks cannot share are added to, which the user is told.
+    let mut command = ms_train();
+    command.current_dir(dir.path()).args(RUN.split_whitespace()).args(PADDED.split_whitespace());
+    command
+        .args("--load saved --nproc-per-node 8 --tp 8 --num-attention-heads 8 --dry-run".split_whitespace());
+    let said = command.arg("--data-path").arg(&data).output().unwrap().stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("padded to 64 rows, that of the checkpoint to 60"), "{said}");
+}
