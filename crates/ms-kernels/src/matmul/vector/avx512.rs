@@ -314,6 +314,34 @@ unsafe fn rows<S: Step + ?Sized, const ROWS: usize, const COLS: usize>(
     }
 }
 
+/// [`Step::rows`] for `count` rows of `a`; `MIDDLE` rows of the weight share the lines of three to five of them.
+///
+/// # Safety
+/// As for [`any_rows`].
+unsafe fn rows_by_count<S: Step, const MIDDLE: usize>(
+    sums: &mut [f32],
+    a: &[S::Line],
+    b: &[bf16],
+    stride: usize,
+    k: usize,
+    count: usize,
+) {
+    debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
+    // SAFETY: the caller's promise. Sixteen registers of sums at most.
+    unsafe {
+        match count {
+            1 => S::rows::<1, 1>(sums, a, b, stride, k),
+            2 => S::rows::<2, 1>(sums, a, b, stride, k),
+            3 => S::rows::<3, MIDDLE>(sums, a, b, stride, k),
+            4 => S::rows::<4, MIDDLE>(sums, a, b, stride, k),
+            5 => S::rows::<5, MIDDLE>(sums, a, b, stride, k),
+            6 => S::rows::<6, 2>(sums, a, b, stride, k),
+            7 => S::rows::<7, 2>(sums, a, b, stride, k),
+            _ => S::rows::<8, 2>(sums, a, b, stride, k),
+        }
+    }
+}
+
 /// The sums of `count` rows of `a` with rows of the weight.
 ///
 /// # Safety
@@ -326,26 +354,14 @@ pub(super) unsafe fn any_rows(
     k: usize,
     count: usize,
 ) {
-    debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
-    // SAFETY: the caller's promise. Sixteen registers of sums at most.
-    unsafe {
-        match count {
-            1 => Widened::rows::<1, 1>(sums, a, b, stride, k),
-            2 => Widened::rows::<2, 1>(sums, a, b, stride, k),
-            3 => Widened::rows::<3, 2>(sums, a, b, stride, k),
-            4 => Widened::rows::<4, 2>(sums, a, b, stride, k),
-            5 => Widened::rows::<5, 2>(sums, a, b, stride, k),
-            6 => Widened::rows::<6, 2>(sums, a, b, stride, k),
-            7 => Widened::rows::<7, 2>(sums, a, b, stride, k),
-            _ => Widened::rows::<8, 2>(sums, a, b, stride, k),
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { rows_by_count::<Widened, 2>(sums, a, b, stride, k, count) }
 }
 
 /// [`any_rows`] with the dot instruction and rows of `a` in bf16.
 ///
 /// # Safety
-/// The instruction must be there, and `a` must have `count` rows of `k` elements, each a whole number of `CHAINS`.
+/// As for [`any_rows`], the dot instruction among the set.
 pub(super) unsafe fn any_dot_rows(
     sums: &mut [f32],
     a: &[[bf16; CHAINS]],
@@ -354,18 +370,6 @@ pub(super) unsafe fn any_dot_rows(
     k: usize,
     count: usize,
 ) {
-    debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
-    // SAFETY: the caller's promise. Sixteen registers of sums at most.
-    unsafe {
-        match count {
-            1 => Dot::rows::<1, 1>(sums, a, b, stride, k),
-            2 => Dot::rows::<2, 1>(sums, a, b, stride, k),
-            3 => Dot::rows::<3, 1>(sums, a, b, stride, k),
-            4 => Dot::rows::<4, 1>(sums, a, b, stride, k),
-            5 => Dot::rows::<5, 1>(sums, a, b, stride, k),
-            6 => Dot::rows::<6, 2>(sums, a, b, stride, k),
-            7 => Dot::rows::<7, 2>(sums, a, b, stride, k),
-            _ => Dot::rows::<8, 2>(sums, a, b, stride, k),
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { rows_by_count::<Dot, 1>(sums, a, b, stride, k, count) }
 }
