@@ -1,6 +1,6 @@
 //! Liveness of another process on this machine, from the system's process table.
 //!
-//! A killed rank sends nothing, and `mpirun` takes a while to end the others; so every rank watches the next one on its
+//! A killed rank sends nothing, and `mpirun` takes a while to end the others; so every rank watches the others on its
 //! machine.
 
 use std::fmt;

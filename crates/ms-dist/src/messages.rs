@@ -55,12 +55,12 @@ impl MessageFabric {
         self.mailbox.wait_for_ends(self.world - 1, patience)
     }
 
-    /// Notes, and tells all others, that `rank` has ended without a message.
-    pub(crate) fn lost(&self, rank: usize, reason: &str) {
-        if self.mailbox.lost(rank, reason) {
-            let note = [&[LOST][..], &(rank as u64).to_le_bytes(), reason.as_bytes()].concat();
-            self.tell(&note);
-        }
+    /// Notes that `rank` has ended without a message. If that is new, returns what tells all others; it may block for ever, behind
+    /// a message to the process that is gone.
+    pub(crate) fn lost(&self, rank: usize, reason: &str) -> Option<impl FnOnce() + Send + 'static> {
+        let note = [&[LOST][..], &(rank as u64).to_le_bytes(), reason.as_bytes()].concat();
+        let fabric = self.clone();
+        self.mailbox.lost(rank, reason).then(|| move || fabric.tell(&note))
     }
 
     /// Whether `rank` has ended, successfully or not.

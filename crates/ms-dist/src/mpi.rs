@@ -36,7 +36,7 @@ const AT_ONCE: usize = 3 << 10;
 /// How long the receiver sleeps between two polls, and when the rank polls itself.
 const NAP: Duration = Duration::from_micros(50);
 const LONG_NAP: Duration = Duration::from_millis(1);
-/// How often a rank checks whether the next one on its machine is alive.
+/// How often a rank checks whether the others on its machine are alive.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a rank may take to end after a peer is gone.
 const GRACE: Duration = Duration::from_millis(200);
@@ -181,7 +181,7 @@ pub fn start() -> Result<MpiRun> {
     Ok(MpiRun { fabric, sender, receiver, watcher, state, stop, universe })
 }
 
-/// The other ranks on this machine whose processes are visible, from the next one on. Collective over all ranks.
+/// The other ranks on this machine whose processes are visible. Collective over all ranks.
 fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
     let (rank, world) = (fabric.rank(), fabric.world());
     let own = Process::own();
@@ -191,19 +191,22 @@ fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
     let all: Vec<u64> = all.ready()?.as_slice::<i64>()?.iter().map(|&n| n as u64).collect();
     let of = |r: usize| (r, Process { machine: all[3 * r], number: all[3 * r + 1], began: all[3 * r + 2] });
     let here = |process: &Process| own.is_some_and(|own| own.machine == process.machine) && process.lives();
-    Ok((1..world).map(|i| of((rank + i) % world)).filter(|(_, process)| here(process)).collect())
+    Ok((0..world).filter(|r| *r != rank).map(of).filter(|(_, process)| here(process)).collect())
 }
 
-/// Watches the process of the next of `others` that has not ended, until this rank ends. Once one is lost, a rank that does
-/// not start to end may be blocked forever inside the library, which never completes a message to a dead process: this
-/// process is then terminated.
+/// Watches the processes of `others` that have not ended, until this rank ends. Once one is lost, a rank that does not start to
+/// end may be blocked forever inside the library, which never completes a message to a dead process: this process is then
+/// terminated.
 fn watch(fabric: &MessageFabric, others: &[(usize, Process)], state: &RankState) {
     let mut lost_at: Option<Instant> = None;
     while !state.asleep.load(Ordering::Acquire) {
-        if let Some((rank, process)) = others.iter().find(|(rank, _)| !fabric.has_ended(*rank))
-            && !process.lives()
-        {
-            fabric.lost(*rank, &format!("{process}, which it was, is gone: it may have been killed"));
+        let gone = |(rank, process): &&(usize, Process)| !fabric.has_ended(*rank) && !process.lives();
+        for (rank, process) in others.iter().filter(gone) {
+            let reason = format!("{process}, which it was, is gone: it may have been killed");
+            if let Some(tell) = fabric.lost(*rank, &reason) {
+                // Not from here: it waits while this rank is blocked. Without it, ranks of other machines hear of it from mpirun.
+                let _ = std::thread::Builder::new().name("mpi tell".to_owned()).spawn(tell);
+            }
         }
         if let Some(&rank) = fabric.lost_ranks().first() {
             let since = lost_at.get_or_insert_with(Instant::now).elapsed();

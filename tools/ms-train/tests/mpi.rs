@@ -267,7 +267,7 @@ fn a_rank_that_fails_ends_all_and_is_named_with_its_cause() {
 }
 
 /// Four ranks of a run that saves each iteration; `victim` is killed. Returns how long all others live on, after checking the
-/// messages; `None` where mpirun ended them before a neighbour had seen it. The iteration whose metrics were written last is
+/// messages; `None` where mpirun ended them before another rank had seen it. The iteration whose metrics were written last is
 /// in `metrics.jsonl`.
 fn killed(dir: &Path, victim: usize, topology: &str) -> Option<Duration> {
     let data = samples(dir, 200, 8, counting);
@@ -308,11 +308,11 @@ fn killed(dir: &Path, victim: usize, topology: &str) -> Option<Duration> {
     assert!(!child.wait().unwrap().success());
     let [_, said] = readers.map(|reader| String::from_utf8(reader.join().unwrap()).unwrap());
     assert!(said.contains(&format!("rank {victim}")) && said.contains("signal 9"), "{said}");
-    // Its neighbour sees it before mpirun ends anybody, unless the machine is busy.
+    // The others see it before mpirun ends anybody, unless the machine is busy.
     let [failed, gone] = [format!("rank {victim} failed: process "), format!(": rank {victim} is gone")];
     let seen = said.contains(&failed) || said.contains(&gone);
     println!(
-        "rank {victim} of {topology} killed: the others live on for {took:?}, its neighbour said so: {seen}"
+        "rank {victim} of {topology} killed: the others live on for {took:?}, said so: {seen}"
     );
     seen.then_some(took)
 }

@@ -241,7 +241,7 @@ fn a_rank_that_is_gone_without_a_word_releases_the_others_that_do_not_wait_for_i
         match comm.rank() {
             // It says nothing, and its neighbour sees that it is gone.
             2 => return String::new(),
-            1 => fabric.lost(2, "process 7 is gone"),
+            1 => fabric.lost(2, "process 7 is gone").expect("it is new")(),
             _ => {}
         }
         let said = comm.barrier().unwrap_err().to_string();
