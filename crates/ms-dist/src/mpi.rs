@@ -38,7 +38,7 @@ const NAP: Duration = Duration::from_micros(50);
 const LONG_NAP: Duration = Duration::from_millis(1);
 /// How often a rank checks whether the others on its machine are alive.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a rank may take to end after a peer is gone.
+/// How long a rank may take to start to end after a peer is gone, and then to end.
 const GRACE: Duration = Duration::from_millis(200);
 /// How long a rank that ends without the library waits for its receiver.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -194,9 +194,9 @@ fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
     Ok((0..world).filter(|r| *r != rank).map(of).filter(|(_, process)| here(process)).collect())
 }
 
-/// Watches the processes of `others` that have not ended, until this rank ends. Once one is lost, a rank that does not start to
-/// end may be blocked forever inside the library, which never completes a message to a dead process: this process is then
-/// terminated.
+/// Watches the processes of `others` that have not ended, until this rank has ended. Once one is lost, a rank that does not
+/// start to end, or goes on ending, may be blocked forever inside the library, which never completes a message to a dead
+/// process: this process is then terminated.
 fn watch(fabric: &MessageFabric, others: &[(usize, Process)], state: &RankState) {
     let mut lost_at: Option<Instant> = None;
     while !state.asleep.load(Ordering::Acquire) {
@@ -210,7 +210,9 @@ fn watch(fabric: &MessageFabric, others: &[(usize, Process)], state: &RankState)
         }
         if let Some(&rank) = fabric.lost_ranks().first() {
             let since = lost_at.get_or_insert_with(Instant::now).elapsed();
-            if since > GRACE && !state.ending.load(Ordering::Acquire) {
+            // A rank that ends waits for others, whose last words may be queued behind a message to the lost one.
+            let bound = if state.ending.load(Ordering::Acquire) { 2 * GRACE } else { GRACE };
+            if since > bound {
                 let (own, world) = (fabric.rank(), fabric.world());
                 tracing::error!("rank {own} of {world}: rank {rank} is gone, which this one exchanges with");
                 // Its own watcher sees that it is gone, too.

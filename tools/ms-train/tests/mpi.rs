@@ -311,9 +311,7 @@ fn killed(dir: &Path, victim: usize, topology: &str) -> Option<Duration> {
     // The others see it before mpirun ends anybody, unless the machine is busy.
     let [failed, gone] = [format!("rank {victim} failed: process "), format!(": rank {victim} is gone")];
     let seen = said.contains(&failed) || said.contains(&gone);
-    println!(
-        "rank {victim} of {topology} killed: the others live on for {took:?}, said so: {seen}"
-    );
+    println!("rank {victim} of {topology} killed: the others live on for {took:?}, said so: {seen}");
     seen.then_some(took)
 }
 
