@@ -92,8 +92,10 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
     for arithmetic in Arithmetic::ALL.into_iter().filter(|own| asked.is_none_or(|asked| asked == *own)) {
         for &isa in &available {
             let is_candidate = match (arithmetic, isa) {
-                // AMX computes the same products, and also rounds to bf16 with one instruction.
-                (Arithmetic::Pair, Isa::Avx512) => !available.contains(&Isa::Amx),
+                // The same products are computed where bf16 is also rounded to with one instruction, and weights of eight bits
+                // are multiplied in tiles.
+                (_, Isa::Avx512) if available.contains(&Isa::Avx512Convert) => false,
+                (Arithmetic::Pair, Isa::Avx512Convert) => !available.contains(&Isa::Amx),
                 (Arithmetic::Pair, _) | (Arithmetic::Tile32, Isa::Amx) => true,
                 // The dot instruction has another order.
                 (Arithmetic::Tile32, Isa::Avx512Bf16) => false,

@@ -14,7 +14,9 @@ pub enum CpuError {
         isa: Isa,
     },
     /// No instruction set has this name.
-    #[error("unknown instruction set \"{name}\", expected portable, avx2, avx512, avx512bf16 or amx")]
+    #[error(
+        "unknown instruction set \"{name}\", expected portable, avx2, avx512, avx512convert, avx512bf16 or amx"
+    )]
     IsaName {
         /// The name that was given.
         name: String,

@@ -269,6 +269,22 @@ pub(crate) fn fetch<T>(at: *const T) {
     let _ = at;
 }
 
+/// Whether the processor by itself keeps ahead of a loop in 64-byte registers that reads one stream. Zen 4 does: what is asked
+/// for beside it costs such a loop up to 40 %. Emerald Rapids does not: there it gains up to 120 %. Only speed depends on it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn sees_streams() -> bool {
+    use std::arch::x86_64::__cpuid;
+    static AMD: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        [__cpuid(0).ebx, __cpuid(0).edx] == [*b"Auth", *b"enti"].map(u32::from_le_bytes)
+    });
+    *AMD
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn sees_streams() -> bool {
+    true
+}
+
 /// Asks for rows of `width` elements, `stride` apart: too far for the processor to guess the next one.
 #[inline(always)]
 pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: usize) {
@@ -327,7 +343,7 @@ mod tests {
             // SAFETY: as above.
             check(unsafe { avx2::Rounded::new() });
         }
-        for isa in [crate::Isa::Avx2, crate::Isa::Avx512, crate::Isa::Avx512Bf16] {
+        for isa in [crate::Isa::Avx2, crate::Isa::Avx512, crate::Isa::Avx512Convert] {
             let Ok(cpu) = crate::Cpu::new(1, isa) else {
                 eprintln!("skipped: this processor has no {isa}");
                 continue;

@@ -4,7 +4,10 @@ use half::bf16;
 
 use super::Factors;
 use crate::Element;
-use crate::narrow::{LANES, Narrow};
+use crate::narrow::{LANES, Narrow, fetch, sees_streams};
+
+/// Elements that are prefetched ahead of their use.
+const AHEAD: usize = 1024;
 
 #[inline(always)]
 fn element(p: &mut f32, m: &mut f32, v: &mut f32, g: f32, f: &Factors) {
@@ -36,12 +39,16 @@ pub(super) fn step_with_model(
 ) {
     let n = p.len();
     let (m, v, g, model) = (&mut m[..n], &mut v[..n], &g[..n], &mut model[..n]);
+    let ask = !sees_streams();
     let (p, p_tail) = p.as_chunks_mut::<LANES>();
     let (m, m_tail) = m.as_chunks_mut::<LANES>();
     let (v, v_tail) = v.as_chunks_mut::<LANES>();
     let (g, g_tail) = g.as_chunks::<LANES>();
     let (model, model_tail) = model.as_chunks_mut::<LANES>();
     for ((((p, m), v), g), model) in p.iter_mut().zip(m).zip(v).zip(g).zip(model) {
+        if ask {
+            [p.as_ptr(), m.as_ptr(), v.as_ptr(), g.as_ptr()].map(|line| fetch(line.wrapping_add(AHEAD)));
+        }
         for l in 0..LANES {
             element(&mut p[l], &mut m[l], &mut v[l], g[l], factors);
         }

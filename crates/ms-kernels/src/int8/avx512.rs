@@ -7,10 +7,10 @@ use std::arch::x86_64::*;
 
 use super::body::{Few, LINE, ZERO, scale_of};
 use crate::matmul::vector::avx512::lane_sum;
+use crate::narrow::sees_streams;
 
-/// Bytes of the weight that are prefetched ahead of their use, where three or more rows of `x` leave the processor no room to
-/// look that far ahead. Requests are dropped while too many are pending, so each line is prefetched once more, `AGAIN` bytes
-/// later.
+/// Bytes of the weight that are prefetched ahead of their use, if `ASK`. Requests are dropped while too many are pending, so each
+/// line is prefetched once more, `AGAIN` bytes later.
 const AHEAD: usize = 32 * 1024;
 const AGAIN: usize = 2048;
 
@@ -19,7 +19,7 @@ const AGAIN: usize = 2048;
 /// # Safety
 /// The instruction sets must be there.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn rows<const ROWS: usize, const COLS: usize>(
+unsafe fn rows<const ROWS: usize, const COLS: usize, const ASK: bool>(
     sums: &mut [f32],
     x: Few<'_>,
     weight: &[u8],
@@ -39,7 +39,7 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
             unsafe {
                 let (mut codes, mut shifts) = ([nothing; COLS], [nothing; COLS]);
                 for c in 0..COLS {
-                    if ROWS > 2 {
+                    if ASK {
                         _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
                         _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_sub(AGAIN).cast());
                         ahead = ahead.wrapping_add(LINE);
@@ -66,7 +66,7 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
     }
     if COLS > 1 && !rest.is_empty() {
         // SAFETY: the caller's promise.
-        unsafe { rows::<ROWS, 1>(rest.as_flattened_mut(), x, &weight[done * width..], width) };
+        unsafe { rows::<ROWS, 1, ASK>(rest.as_flattened_mut(), x, &weight[done * width..], width) };
     }
 }
 
@@ -78,14 +78,17 @@ pub(super) unsafe fn products(sums: &mut [f32], x: Few<'_>, weight: &[u8], width
     // SAFETY: the caller's promise.
     unsafe {
         match m {
-            1 => rows::<1, 1>(sums, x, weight, width),
-            2 => rows::<2, 1>(sums, x, weight, width),
-            3 => rows::<3, 2>(sums, x, weight, width),
-            4 => rows::<4, 2>(sums, x, weight, width),
-            5 => rows::<5, 2>(sums, x, weight, width),
-            6 => rows::<6, 2>(sums, x, weight, width),
-            7 => rows::<7, 2>(sums, x, weight, width),
-            _ => rows::<8, 2>(sums, x, weight, width),
+            // Three or more rows of `x` leave no processor room to look that far ahead.
+            1 if sees_streams() => rows::<1, 1, false>(sums, x, weight, width),
+            1 => rows::<1, 1, true>(sums, x, weight, width),
+            2 if sees_streams() => rows::<2, 1, false>(sums, x, weight, width),
+            2 => rows::<2, 1, true>(sums, x, weight, width),
+            3 => rows::<3, 2, true>(sums, x, weight, width),
+            4 => rows::<4, 2, true>(sums, x, weight, width),
+            5 => rows::<5, 2, true>(sums, x, weight, width),
+            6 => rows::<6, 2, true>(sums, x, weight, width),
+            7 => rows::<7, 2, true>(sums, x, weight, width),
+            _ => rows::<8, 2, true>(sums, x, weight, width),
         }
     }
 }

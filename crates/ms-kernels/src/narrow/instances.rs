@@ -29,7 +29,7 @@ macro_rules! narrowing_instances {
                     // SAFETY: as above.
                     $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
-                    $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => unsafe { converting($($arg),*) },
+                    _ => unsafe { converting($($arg),*) },
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]

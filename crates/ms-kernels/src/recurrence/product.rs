@@ -125,9 +125,10 @@ macro_rules! with_f32_kernel {
             #[cfg(target_arch = "x86_64")]
             $crate::Isa::Avx2 => kernel::with!(kernel::avx2::Avx2, $kernel => $work),
             #[cfg(target_arch = "x86_64")]
-            $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
-                kernel::with!(kernel::avx512::Avx512, $kernel => $work)
-            }
+            $crate::Isa::Avx512
+            | $crate::Isa::Avx512Convert
+            | $crate::Isa::Avx512Bf16
+            | $crate::Isa::Amx => kernel::with!(kernel::avx512::Avx512, $kernel => $work),
             _ => kernel::with!(kernel::portable::Portable, $kernel => $work),
         }
     }};

@@ -38,8 +38,7 @@ const LOWER: i32 = 300 + 2 * SPAN as i32;
 ///
 /// `guess`, at first 0, is what the part before says of this one: an exponent that no element exceeds, 0 for none. If it
 /// holds, one pass is enough, but for zeros, which are looked for once more, and for a few elements that are too small, which
-/// are added one by one; the sum is exact either way. `ask`: memory is prefetched, by which eight lanes at a time gain (Zen
-/// 3) and sixteen lose (Zen 4).
+/// are added one by one; the sum is exact either way. `ask`: memory is prefetched.
 #[inline(always)]
 pub(super) fn add_squares(sum: &mut ExactSum, x: &[f32], guess: &mut u32, ask: bool) {
     if *guess > 0 {

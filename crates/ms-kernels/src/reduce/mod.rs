@@ -12,6 +12,7 @@ use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::sees_streams;
 use crate::{Cpu, Element, Isa, Result};
 
 mod body {
@@ -41,10 +42,11 @@ const ROWS: usize = 64;
 pub fn sum_squares(cpu: &Cpu, x: &[f32]) -> ExactSum {
     let all = Mutex::new(ExactSum::default());
     let unit = exact::PART * exact::PARTS_PER_UNIT;
+    let ask = cpu.isa() < Isa::Avx512 || !sees_streams();
     cpu.for_each_unit(x.len().div_ceil(unit), |u| {
         let (mut sum, mut guess) = (ExactSum::default(), 0);
         for part in x[u * unit..x.len().min((u + 1) * unit)].chunks(exact::PART) {
-            add_squares(cpu.isa(), &mut sum, part, &mut guess, cpu.isa() < Isa::Avx512);
+            add_squares(cpu.isa(), &mut sum, part, &mut guess, ask);
         }
         *all.lock().unwrap_or_else(PoisonError::into_inner) += &sum;
     });

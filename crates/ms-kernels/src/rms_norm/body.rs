@@ -288,6 +288,7 @@ pub(super) fn backward<E: Element>(
     options: &Options,
 ) {
     let (width, offset, how) = (w.len(), options.unit_offset, how.of_results());
+    let ask = !crate::narrow::sees_streams();
     let (dw, dw_rest) = dw.as_chunks_mut::<TWO>();
     let (w, w_rest) = w.as_chunks::<TWO>();
     let (mut dw_last, w_last) = ([0f32; TWO], filled(w_rest));
@@ -318,6 +319,9 @@ pub(super) fn backward<E: Element>(
             Some(&d_last)
         } else {
             for (dx, ((dy, x), w)) in operands {
+                if ask {
+                    [dx.as_ptr(), dy.as_ptr(), x.as_ptr()].map(|line| fetch(line.wrapping_add(width)));
+                }
                 spread(how, dx, (dy, x, w), None, (c, r), offset);
             }
             None

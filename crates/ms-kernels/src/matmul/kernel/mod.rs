@@ -203,7 +203,7 @@ macro_rules! with_kernel {
                 #[cfg(target_arch = "x86_64")]
                 $crate::Isa::Avx2 => $crate::matmul::kernel::with!(kernel::tile32::avx2::Avx2, $kernel => $work),
                 #[cfg(target_arch = "x86_64")]
-                $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 => {
+                $crate::Isa::Avx512 | $crate::Isa::Avx512Convert | $crate::Isa::Avx512Bf16 => {
                     $crate::matmul::kernel::with!(kernel::tile32::avx512::Avx512, $kernel => $work)
                 }
                 #[cfg(target_arch = "x86_64")]
@@ -223,7 +223,7 @@ macro_rules! with_kernel {
                 // Where there are tiles the dot instruction is the slower of the two: half the rate of multiply-adds on
                 // Sapphire Rapids.
                 #[cfg(target_arch = "x86_64")]
-                $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
+                _ => {
                     $crate::matmul::kernel::with!(kernel::avx512::Avx512, $kernel => $work)
                 }
                 #[cfg(not(target_arch = "x86_64"))]
