@@ -3,7 +3,7 @@
 use super::Options;
 use crate::Element;
 use crate::element::is_bf16;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, joined, split_two, widen_two};
+use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, joined, sees_streams, split_two, widen_two};
 use std::hint::black_box;
 
 const TWO: usize = 2 * LANES;
@@ -288,7 +288,7 @@ pub(super) fn backward<E: Element>(
     options: &Options,
 ) {
     let (width, offset, how) = (w.len(), options.unit_offset, how.of_results());
-    let ask = !crate::narrow::sees_streams();
+    let ask = !sees_streams();
     let (dw, dw_rest) = dw.as_chunks_mut::<TWO>();
     let (w, w_rest) = w.as_chunks::<TWO>();
     let (mut dw_last, w_last) = ([0f32; TWO], filled(w_rest));

@@ -1,6 +1,6 @@
 //! Backward pass of the state space.
 
-use super::{Scan, Shape, Steps, blend, exp, expect_len};
+use super::{Scan, Shape, Steps, back_token, exp, expect_len};
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
@@ -221,11 +221,11 @@ impl<'a> Chunk<'a> {
                 let (dx, ddt) = unsafe {
                     (to.x.part(((t + i) * all + number) * p, p), to.dt.part((t + i) * all + number, 1))
                 };
-                blend(isa, dx, step, dv, skip, dy);
+                let [along_dy, along_dv] = back_token(isa, dx, x, (step, dv), (skip, dy));
                 // log a = −rate·step
                 sum[0] -= d[i].decay * rate * step;
-                sum[1] += crate::lanes::dot(isa, x, dy);
-                ddt[0] = (crate::lanes::dot(isa, x, dv) - d[i].decay * rate) * slope;
+                sum[1] += along_dy;
+                ddt[0] = (along_dv - d[i].decay * rate) * slope;
                 sum[2] += ddt[0];
             }
         }

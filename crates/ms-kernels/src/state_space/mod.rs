@@ -47,6 +47,7 @@ pub struct Scan<'a> {
 
 mod body {
     use crate::float::{exp, sigmoid, softplus};
+    use crate::recurrence::body::dot;
 
     /// From `dt + dt_bias` to the step, the decay and the step's slope.
     #[inline(always)]
@@ -74,6 +75,18 @@ mod body {
             *to = a * x + b * y;
         }
     }
+
+    /// `dx = step · dv + skip · dy`, and the products of `x` with `dy` and with `dv`.
+    #[inline(always)]
+    pub(super) fn back_token(
+        dx: &mut [f32],
+        x: &[f32],
+        (step, dv): (f32, &[f32]),
+        (skip, dy): (f32, &[f32]),
+    ) -> [f32; 2] {
+        blend(dx, step, dv, skip, dy);
+        [dot(x, dy), dot(x, dv)]
+    }
 }
 
 instances! {
@@ -81,6 +94,7 @@ instances! {
         to: (&mut [f32], &mut [f32], &mut [f32]), raw: &[f32], rate: f32, limits: (f32, f32),
     ) = body::steps;
     fn blend(to: &mut [f32], a: f32, x: &[f32], b: f32, y: &[f32]) = body::blend;
+    fn back_token(dx: &mut [f32], x: &[f32], dv: (f32, &[f32]), dy: (f32, &[f32])) -> [f32; 2] = body::back_token;
 }
 
 /// A head's steps, one for each token.
