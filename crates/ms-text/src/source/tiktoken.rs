@@ -16,7 +16,7 @@ pub(super) enum Family {
     Qwen,
     /// `tiktoken.model` of Kimi.
     Kimi,
-    /// `tokenizer.model` of Llama 3.
+    /// `tokenizer.model` of Llama 3, or of another one (GLM-4) whose configuration names the tokens after the ranks.
     Llama3,
 }
 
@@ -48,15 +48,11 @@ impl Family {
                 .into_iter()
                 .chain((0..205).map(|i| format!("<|extra_{i}|>")))
                 .collect(),
-            Self::Kimi => (first..first + 256)
-                .map(|id| {
-                    let name = named.iter().find(|(other, _)| *other == id);
-                    name.map_or_else(
-                        || format!("<|reserved_token_{id}|>"),
-                        |(_, token)| token.content.clone(),
-                    )
-                })
-                .collect(),
+            Self::Kimi => named_or_reserved(first..first + 256, named),
+            Self::Llama3 if named.iter().any(|(id, _)| *id >= first) => {
+                let last = named.iter().map(|(id, _)| *id).max().unwrap_or(first);
+                named_or_reserved(first..last.saturating_add(1).min(first + MAX_HOLES as u32), named)
+            }
             Self::Llama3 => [
                 "<|begin_of_text|>",
                 "<|end_of_text|>",
@@ -85,6 +81,12 @@ impl Family {
             Self::Llama3 => [Some("<|begin_of_text|>"), Some("<|end_of_text|>"), None],
         }
     }
+}
+
+/// The tokens of these ids, as a configuration names them.
+fn named_or_reserved(ids: std::ops::Range<u32>, named: &[(u32, AddedToken)]) -> Vec<String> {
+    let name = |id: u32| named.iter().find(|(other, _)| *other == id).map(|(_, token)| token.content.clone());
+    ids.map(|id| name(id).unwrap_or_else(|| format!("<|reserved_token_{id}|>"))).collect()
 }
 
 /// Whether `bytes` are such a file: its first line is base64 and a number.
