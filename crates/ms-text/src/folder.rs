@@ -138,7 +138,8 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
             Some((switch("add_bos_token").unwrap_or(true), switch("add_eos_token").unwrap_or(false)));
     }
     let default = match class {
-        _ if SURROUNDING_CLASSES.contains(&class) || class.starts_with("InternLM2") => (true, false),
+        _ if SURROUNDING_CLASSES.contains(&class) || class.starts_with("InternLM") => (true, false),
+        "BaichuanTokenizer" | "BaiChuanTokenizer" => (true, false),
         "T5Tokenizer" | "T5TokenizerFast" => (false, true),
         "XLMRobertaTokenizer" | "XLMRobertaTokenizerFast" => (true, true),
         _ => (false, false),

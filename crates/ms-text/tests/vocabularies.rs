@@ -308,3 +308,23 @@ fn glm4s_rank_file_has_the_tokens_of_its_configuration() {
     let x = tokenizer.encode("x").unwrap();
     assert_eq!(tokenizer.encode_with_special("x").unwrap(), [&[602, 604], &x[..]].concat());
 }
+
+/// `tokenization_hy.py`, published with Hunyuan-Large: digits one by one, 210 tokens after the ranks.
+#[test]
+fn hunyuans_rank_file_has_its_own_tokens() {
+    let tokenizer = load(&folder("small.tiktoken", &json!({"tokenizer_class": "HYTokenizer"})));
+    let ids = ["<|endoftext|>", "<|startoftext|>", "<|pad|>", "<|extra_0|>"];
+    assert_eq!(ids.map(|text| tokenizer.token_to_id(text)), [600, 601, 604, 605].map(Some));
+    assert_eq!((tokenizer.bos().unwrap().id, tokenizer.eod().unwrap(), tokenizer.vocab_size()), (601, 600, 810));
+    assert_eq!(tokenizer.encode("12").unwrap(), ["1", "2"].map(|digit| tokenizer.encode(digit).unwrap()[0]));
+}
+
+#[test]
+fn classes_put_a_begin_token_before_a_text_unless_the_configuration_says_not_to() {
+    for class in ["InternLMTokenizer", "InternLM2Tokenizer", "BaichuanTokenizer"] {
+        let mut config = json!({"tokenizer_class": class});
+        assert_eq!(load(&folder("bpe.model", &config)).encode_with_special("a").unwrap()[0], 1, "{class}");
+        config["add_bos_token"] = json!(false);
+        assert_ne!(load(&folder("bpe.model", &config)).encode_with_special("a").unwrap()[0], 1, "{class}");
+    }
+}
