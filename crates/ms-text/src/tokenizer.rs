@@ -501,7 +501,10 @@ impl Tokenizer {
     /// as the vocabulary has them.
     pub fn stop_ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.eos.iter().map(|t| t.id).collect();
-        for text in ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>"] {
+        // GLM's begin the next turn.
+        const TURNS: [&str; 6] =
+            ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>", "<|user|>", "<|observation|>"];
+        for text in TURNS {
             ids.extend(self.token_to_id(text));
         }
         ids.sort_unstable();
