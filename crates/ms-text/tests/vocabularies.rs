@@ -249,7 +249,11 @@ fn added_tokens_have_the_ids_that_the_configuration_says() {
         let reserved = plain.id_to_token(reserved).unwrap();
         for (text, _) in cases(name) {
             if !text.contains(reserved.trim_start_matches('▁')) {
-                assert_eq!(tokenizer.encode(&text).unwrap(), plain.encode(&text).unwrap(), "{name}: {text:?}");
+                assert_eq!(
+                    tokenizer.encode(&text).unwrap(),
+                    plain.encode(&text).unwrap(),
+                    "{name}: {text:?}"
+                );
             }
         }
         let far = json!({"added_tokens_decoder": {"4000000000": token("<|im_end|>")}});
@@ -284,7 +288,8 @@ fn chatglms_class_knows_tokens_that_its_model_does_not() {
     assert_eq!(tokenizer.encode(text).unwrap(), ids, "they are in no text");
     assert_eq!(tokenizer.encode_with_special(text).unwrap(), [&[first + 1, first + 3], &ids[..]].concat());
     // A later file names some of them, which then are.
-    config["added_tokens_decoder"] = json!({(first + 6).to_string(): {"content": "<|user|>", "special": true}});
+    config["added_tokens_decoder"] =
+        json!({(first + 6).to_string(): {"content": "<|user|>", "special": true}});
     let named = load(&folder("bpe.model", &config));
     assert_eq!(named.encode("<|user|>").unwrap(), [first + 6]);
     assert_eq!(place(&named, "<|observation|>"), 8);
@@ -294,15 +299,19 @@ fn chatglms_class_knows_tokens_that_its_model_does_not() {
 #[test]
 fn glm4s_rank_file_has_the_tokens_of_its_configuration() {
     let names = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>"];
-    let decoder = names.iter().zip(600..).map(|(name, id): (_, u32)| {
-        (id.to_string(), json!({"content": name, "special": true}))
-    });
+    let decoder = names
+        .iter()
+        .zip(600..)
+        .map(|(name, id): (_, u32)| (id.to_string(), json!({"content": name, "special": true})));
     let config = json!({
         "tokenizer_class": "ChatGLM4Tokenizer", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>",
         "added_tokens_decoder": decoder.collect::<serde_json::Map<_, _>>()
     });
     let tokenizer = load(&folder("small.tiktoken", &config));
-    assert_eq!((tokenizer.eod().unwrap(), tokenizer.pad_id().unwrap(), tokenizer.vocab_size()), (600, 600, 608));
+    assert_eq!(
+        (tokenizer.eod().unwrap(), tokenizer.pad_id().unwrap(), tokenizer.vocab_size()),
+        (600, 600, 608)
+    );
     assert_eq!(tokenizer.bos(), None);
     assert_eq!(tokenizer.encode("[gMASK]<sop><|user|>").unwrap(), [602, 604, 607]);
     let x = tokenizer.encode("x").unwrap();
@@ -315,7 +324,10 @@ fn hunyuans_rank_file_has_its_own_tokens() {
     let tokenizer = load(&folder("small.tiktoken", &json!({"tokenizer_class": "HYTokenizer"})));
     let ids = ["<|endoftext|>", "<|startoftext|>", "<|pad|>", "<|extra_0|>"];
     assert_eq!(ids.map(|text| tokenizer.token_to_id(text)), [600, 601, 604, 605].map(Some));
-    assert_eq!((tokenizer.bos().unwrap().id, tokenizer.eod().unwrap(), tokenizer.vocab_size()), (601, 600, 810));
+    assert_eq!(
+        (tokenizer.bos().unwrap().id, tokenizer.eod().unwrap(), tokenizer.vocab_size()),
+        (601, 600, 810)
+    );
     assert_eq!(tokenizer.encode("12").unwrap(), ["1", "2"].map(|digit| tokenizer.encode(digit).unwrap()[0]));
 }
 

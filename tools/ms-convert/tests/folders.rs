@@ -163,6 +163,9 @@ fn the_index_of_another_type_says_how_many_bytes_there_are() {
     assert_eq!(converted("same", &[]), index(&sample));
     let wide: Value = serde_json::from_str(&converted("wide", &["--dtype", "fp32"])).unwrap();
     let was: Value = serde_json::from_str(&index(&sample)).unwrap();
-    assert_eq!(wide["metadata"]["total_size"].as_u64(), was["metadata"]["total_size"].as_u64().map(|n| 2 * n));
+    assert_eq!(
+        wide["metadata"]["total_size"].as_u64(),
+        was["metadata"]["total_size"].as_u64().map(|n| 2 * n)
+    );
     assert_eq!(wide["weight_map"], was["weight_map"]);
 }

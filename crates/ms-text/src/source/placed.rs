@@ -23,8 +23,7 @@ pub(super) fn place(definition: &mut Value, named: &[(u32, AddedToken)]) -> Resu
     };
     let known_added: HashSet<&str> = added.iter().filter_map(|row| row["content"].as_str()).collect();
     let lacks = |text: &str| !known.contains(text) && !known_added.contains(text);
-    let missing: Vec<&(u32, AddedToken)> =
-        named.iter().filter(|(_, token)| lacks(&token.content)).collect();
+    let missing: Vec<&(u32, AddedToken)> = named.iter().filter(|(_, token)| lacks(&token.content)).collect();
     let behind = added.iter().filter_map(|row| row["id"].as_u64()).map(|id| id as usize + 1).max();
     let next = known.len().max(behind.unwrap_or(0));
     if missing.iter().zip(next..).all(|((id, _), next)| *id as usize == next) {
@@ -32,7 +31,9 @@ pub(super) fn place(definition: &mut Value, named: &[(u32, AddedToken)]) -> Resu
     }
     if let Some((id, token)) = missing.iter().find(|(id, _)| *id as usize >= next + MAX_GAP) {
         let content = &token.content;
-        return Err(format!("added_tokens_decoder: {content:?} has id {id}, far behind the vocabulary of {next}"));
+        return Err(format!(
+            "added_tokens_decoder: {content:?} has id {id}, far behind the vocabulary of {next}"
+        ));
     }
     let mut replaced = HashSet::new();
     let unknown = definition["model"]["unk_token"].as_str().map(str::to_owned);
@@ -47,7 +48,8 @@ pub(super) fn place(definition: &mut Value, named: &[(u32, AddedToken)]) -> Resu
                 }
                 map.insert(token.content.clone(), json!(id));
             }
-            let here = |text: &String| missing.iter().find(|(id, _)| texts.get(&u64::from(*id)) == Some(text));
+            let here =
+                |text: &String| missing.iter().find(|(id, _)| texts.get(&u64::from(*id)) == Some(text));
             if let Some((_, token)) = unknown.as_ref().and_then(here) {
                 definition["model"]["unk_token"] = json!(token.content);
             }

@@ -158,7 +158,8 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
         merges.extend(ways.iter().map(|&(_, _, at)| json!([spell(&token[..at]), spell(&token[at..])])));
     }
     let model = byte_level::bpe(Value::Object(vocab), merges, true);
-    let mut out = byte_level::definition(model, family.pattern(), matches!(family, Family::Qwen | Family::Hunyuan));
+    let mut out =
+        byte_level::definition(model, family.pattern(), matches!(family, Family::Qwen | Family::Hunyuan));
     let special = family.special(first, named);
     out["added_tokens"] =
         special.iter().zip(first..).map(|(text, id)| AddedToken::special(text).json(id)).collect();
