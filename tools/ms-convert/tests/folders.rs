@@ -169,3 +169,30 @@ fn the_index_of_another_type_says_how_many_bytes_there_are() {
     );
     assert_eq!(wide["weight_map"], was["weight_map"]);
 }
+
+#[test]
+fn rows_that_are_left_out_are_not_counted_in_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let sample = ms_testing::golden_model("qwen2_moe").unwrap();
+    let whole = config(&sample)["vocab_size"].as_u64().unwrap();
+    let convert = |words: [&str; 2], load: &Path, name: &str, more: &[&str]| {
+        let save = dir.path().join(name);
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        command.args(words).arg("--load").arg(load).arg("--save").arg(&save).args(more).assert().success();
+        save
+    };
+    let rows = |folder: &Path| {
+        let (says, has) =
+            (config(folder)["vocab_size"].as_u64().unwrap(), &read(folder)["model.embed_tokens.weight"].1);
+        assert_eq!(says, has[0] as u64);
+        says
+    };
+    let fewer = ["--true-vocab-size", "100"];
+    assert_eq!(rows(&convert(["hf", "hf"], &sample, "hf", &fewer)), 100);
+    let mcore = convert(["hf", "mcore"], &sample, "mcore", &[]);
+    assert_eq!(rows(&convert(["mcore", "hf"], &mcore, "whole", &[])), whole);
+    assert_eq!(rows(&convert(["mcore", "hf"], &mcore, "cut", &fewer)), 100);
+    let padded =
+        convert(["hf", "mcore"], &sample, "padded", &[&fewer[..], &["--padded-vocab-size", "104"]].concat());
+    assert_eq!(rows(&convert(["mcore", "hf"], &padded, "back", &[])), 100);
+}
