@@ -47,7 +47,7 @@ impl FolderFacts {
     }
 }
 
-/// ChatGLM2's and ChatGLM3's class.
+/// The class of the second and the third generation of `ChatGLM`.
 const CHATGLM: &str = "ChatGLMTokenizer";
 
 /// Its tokens behind the pieces, in the order of their ids.
