@@ -21,6 +21,10 @@ pub(crate) struct FolderFacts {
     pub(crate) surround: Option<(bool, bool)>,
     /// What the class puts around a text when the vocabulary file does not say it.
     pub(crate) class_surround: (bool, bool),
+    /// Tokens that the class puts before a text.
+    pub(crate) class_prefix: &'static [&'static str],
+    /// Tokens that the class appends to a SentencePiece model. They have no texts of their own.
+    pub(crate) class_tokens: &'static [&'static str],
     /// `tokenizer_class`, empty if not given.
     pub(crate) class: String,
     /// `legacy` of Llama's class: how white space after special tokens is treated.
@@ -40,6 +44,34 @@ impl FolderFacts {
     /// Whether Llama's class reads the folder, the fast one or the slow one.
     pub(crate) fn is_llama(&self) -> bool {
         LLAMA_CLASSES.contains(&self.class.as_str())
+    }
+}
+
+/// The class of the second and the third generation of `ChatGLM`.
+const CHATGLM: &str = "ChatGLMTokenizer";
+
+/// Its tokens behind the pieces, in the order of their ids.
+///
+/// # Source
+/// `SPTokenizer` of `tokenization_chatglm.py`, published with ChatGLM3.
+const CHATGLM_TOKENS: [&str; 9] = [
+    "[MASK]",
+    "[gMASK]",
+    "[sMASK]",
+    "sop",
+    "eop",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|observation|>",
+];
+
+/// What GLM's classes put before a text: `get_prefix_tokens` of the same file, and of that published with GLM-4.
+fn class_prefix(class: &str) -> &'static [&'static str] {
+    match class {
+        CHATGLM => &["[gMASK]", "sop"],
+        "ChatGLM4Tokenizer" => &["[gMASK]", "<sop>"],
+        _ => &[],
     }
 }
 
@@ -106,7 +138,8 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
             Some((switch("add_bos_token").unwrap_or(true), switch("add_eos_token").unwrap_or(false)));
     }
     let default = match class {
-        _ if SURROUNDING_CLASSES.contains(&class) || class.starts_with("InternLM2") => (true, false),
+        _ if SURROUNDING_CLASSES.contains(&class) || class.starts_with("InternLM") => (true, false),
+        "BaichuanTokenizer" | "BaiChuanTokenizer" => (true, false),
         "T5Tokenizer" | "T5TokenizerFast" => (false, true),
         "XLMRobertaTokenizer" | "XLMRobertaTokenizerFast" => (true, true),
         _ => (false, false),
@@ -120,6 +153,11 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
         && dir.join("tokenizer.model").is_file();
     facts.add_prefix_space = switch("add_prefix_space");
     facts.lower_case = switch("do_lower_case").unwrap_or(true);
+    facts.class_prefix = class_prefix(class);
+    if class == CHATGLM {
+        facts.class_tokens = &CHATGLM_TOKENS;
+        facts.pad = facts.pad.take().or(Some("<unk>".to_owned()));
+    }
     facts.class = class.to_owned();
     facts.chat_template = chat_template(dir, &config, &config_path)?;
     Ok(facts)

@@ -1,5 +1,6 @@
 //! The tokenizer of a Hugging Face folder.
 
+mod frame;
 mod special;
 
 use crate::cache::{self, CachedTokenizer, Facts};
@@ -8,7 +9,8 @@ use crate::folder::{self, FolderFacts};
 use crate::source::Source;
 use crate::vocabulary::{AddedToken, Vocabulary};
 use crate::{ChatTemplate, Error, Result};
-use serde_json::{Map, Value, json};
+use frame::{surround, surround_of};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -242,7 +244,7 @@ impl Tokenizer {
         let surround = surround_of(&source, &facts);
         let mut out = Self { surround, facts, which, path: dir.into(), ..Self::with(source, vocabulary) };
         for (_, row) in &out.facts.added {
-            if out.vocabulary.id(&row.content).is_none() {
+            if !out.vocabulary.is_added(&row.content) {
                 out.vocabulary.add(row.clone());
             }
         }
@@ -296,9 +298,12 @@ impl Tokenizer {
     fn fitted(&self, mut definition: Value) -> Result<Value> {
         definition["added_tokens"] = self.vocabulary.added_json();
         if let Some((add_bos, add_eos)) = self.surround {
-            let bos = self.bos.as_ref().filter(|_| add_bos);
+            let prefix = self.facts.class_prefix.iter();
+            let prefix = prefix
+                .filter_map(|&text| Some(SpecialToken { id: self.vocabulary.id(text)?, text: text.into() }));
+            let before: Vec<SpecialToken> = prefix.chain(self.bos.clone().filter(|_| add_bos)).collect();
             let eos = self.eos.as_ref().filter(|_| add_eos);
-            definition["post_processor"] = surround(bos, eos);
+            definition["post_processor"] = surround(&before, eos);
         }
         Ok(definition)
     }
@@ -496,7 +501,10 @@ impl Tokenizer {
     /// as the vocabulary has them.
     pub fn stop_ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.eos.iter().map(|t| t.id).collect();
-        for text in ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>"] {
+        // GLM's begin the next turn.
+        const TURNS: [&str; 6] =
+            ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>", "<|user|>", "<|observation|>"];
+        for text in TURNS {
             ids.extend(self.token_to_id(text));
         }
         ids.sort_unstable();
@@ -540,11 +548,6 @@ impl Tokenizer {
     }
 }
 
-/// Whether a text gets a BOS before it and an EOS after it, where that is not the definition's to say.
-fn surround_of(source: &Source, facts: &FolderFacts) -> Option<(bool, bool)> {
-    facts.surround.or(source.leaves_frame_to_class().then_some(facts.class_surround))
-}
-
 /// Whether a path could be a name of a model hub: `owner/name`.
 fn looks_like_a_hubs(path: &Path) -> bool {
     let word = |text: &str| {
@@ -554,22 +557,6 @@ fn looks_like_a_hubs(path: &Path) -> bool {
     };
     let text = path.to_str().unwrap_or_default();
     text.split_once('/').is_some_and(|(owner, name)| word(owner) && word(name))
-}
-
-/// A post-processor that puts `bos` before and `eos` after every text.
-fn surround(bos: Option<&SpecialToken>, eos: Option<&SpecialToken>) -> Value {
-    let mark = |token: &SpecialToken| json!({"SpecialToken": {"id": token.text, "type_id": 0}});
-    let mut single: Vec<Value> = bos.map(mark).into_iter().collect();
-    single.push(json!({"Sequence": {"id": "A", "type_id": 0}}));
-    single.extend(eos.map(mark));
-    let mut pair = single.clone();
-    pair.push(json!({"Sequence": {"id": "B", "type_id": 1}}));
-    let tokens: Map<String, Value> = bos
-        .into_iter()
-        .chain(eos)
-        .map(|t| (t.text.clone(), json!({"id": t.text, "ids": [t.id], "tokens": [t.text]})))
-        .collect();
-    json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens})
 }
 
 #[cfg(test)]

@@ -172,6 +172,11 @@ impl Vocabulary {
         &self.added
     }
 
+    /// Whether a token with exactly this text is an added one.
+    pub(crate) fn is_added(&self, text: &str) -> bool {
+        self.added_places.contains_key(text)
+    }
+
     /// Adds a token, or changes how it matches. Returns its id and whether anything changed.
     pub(crate) fn add(&mut self, token: AddedToken) -> (u32, bool) {
         if let Some(&place) = self.added_places.get(&token.content) {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::{Tokenizer, bpe};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Written by `tests/golden/tokenizers/make_tokenizer_goldens.py`.
@@ -209,4 +209,134 @@ fn an_engine_is_built_again_when_tokens_are_added() {
     assert_eq!(tokenizer.decode(&[id], false).unwrap(), "<new>");
     assert_eq!(tokenizer.decode(&[id], true).unwrap(), "");
     assert_eq!(tokenizer.add_special("<new>").unwrap(), id);
+}
+
+/// A folder with a vocabulary of this repository and a configuration.
+fn folder(vocabulary: &str, config: &Value) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(goldens().join(vocabulary), dir.path().join("tokenizer.model")).unwrap();
+    std::fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+    dir
+}
+
+fn load(dir: &tempfile::TempDir) -> Tokenizer {
+    Tokenizer::load(dir.path()).unwrap()
+}
+
+/// `InternLM2Tokenizer` names reserved pieces so, and its published converter replaces them.
+#[test]
+fn added_tokens_have_the_ids_that_the_configuration_says() {
+    for name in ["bpe", "unigram"] {
+        let model = format!("{name}.model");
+        let plain = load(&folder(&model, &json!({"tokenizer_class": "InternLM2Tokenizer"})));
+        let size = plain.vocab_size() as u32;
+        // A piece of several letters, and two places behind the pieces with a gap.
+        let reserved = (300..size).find(|&id| plain.id_to_token(id).unwrap().chars().count() > 4).unwrap();
+        let (behind, last) = (size + 3, size + 7);
+        let token = |content: &str| json!({"content": content, "special": true});
+        let config = json!({
+            "tokenizer_class": "InternLM2Tokenizer",
+            "added_tokens_decoder": {
+                reserved.to_string(): token("<|im_end|>"), behind.to_string(): token("<|im_start|>"),
+                last.to_string(): token("<|plugin|>")
+            }
+        });
+        let tokenizer = load(&folder(&model, &config));
+        let ids = tokenizer.encode("<|im_start|><|im_end|><|plugin|>").unwrap();
+        assert_eq!(ids, [behind, reserved, last], "{name}");
+        assert_eq!(tokenizer.decode(&ids, false).unwrap(), "<|im_start|><|im_end|><|plugin|>", "{name}");
+        assert_eq!(tokenizer.decode(&ids, true).unwrap(), "", "{name}");
+        let reserved = plain.id_to_token(reserved).unwrap();
+        for (text, _) in cases(name) {
+            if !text.contains(reserved.trim_start_matches('▁')) {
+                assert_eq!(
+                    tokenizer.encode(&text).unwrap(),
+                    plain.encode(&text).unwrap(),
+                    "{name}: {text:?}"
+                );
+            }
+        }
+        let far = json!({"added_tokens_decoder": {"4000000000": token("<|im_end|>")}});
+        let error = Tokenizer::load(folder(&model, &far).path()).unwrap_err().to_string();
+        assert!(error.contains("added_tokens_decoder") && error.contains("4000000000"), "{error}");
+    }
+}
+
+#[test]
+fn a_token_of_the_vocabulary_that_the_configuration_adds_is_matched_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, json: &Value| std::fs::write(dir.path().join(name), json.to_string()).unwrap();
+    let model = json!({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": []});
+    write("tokenizer.json", &json!({"version": "1.0", "model": model}));
+    assert_eq!(load(&dir).encode("aba").unwrap(), [0, 1, 0]);
+    write("tokenizer_config.json", &json!({"added_tokens_decoder": {"2": {"content": "ab"}}}));
+    assert_eq!((load(&dir).encode("aba").unwrap(), load(&dir).vocab_size()), (vec![2, 0], 3));
+}
+
+/// `tokenization_chatglm.py`, published with ChatGLM3: nine tokens behind the pieces, two of them before every text.
+#[test]
+fn chatglms_class_knows_tokens_that_its_model_does_not() {
+    let plain = load(&folder("bpe.model", &json!({})));
+    let first = plain.vocab_size() as u32;
+    let mut config = json!({"tokenizer_class": "ChatGLMTokenizer"});
+    let tokenizer = load(&folder("bpe.model", &config));
+    let place = |tokenizer: &Tokenizer, text: &str| tokenizer.token_to_id(text).unwrap() - first;
+    assert_eq!([place(&tokenizer, "[gMASK]"), place(&tokenizer, "<|observation|>")], [1, 8]);
+    assert_eq!((tokenizer.vocab_size() as u32, tokenizer.pad_id().unwrap()), (first + 9, 0));
+    let text = "philosophy <|user|>";
+    let ids = plain.encode(text).unwrap();
+    assert_eq!(tokenizer.encode(text).unwrap(), ids, "they are in no text");
+    assert_eq!(tokenizer.encode_with_special(text).unwrap(), [&[first + 1, first + 3], &ids[..]].concat());
+    // A later file names some of them, which then are.
+    config["added_tokens_decoder"] =
+        json!({(first + 6).to_string(): {"content": "<|user|>", "special": true}});
+    let named = load(&folder("bpe.model", &config));
+    assert_eq!(named.encode("<|user|>").unwrap(), [first + 6]);
+    assert_eq!(place(&named, "<|observation|>"), 8);
+}
+
+/// `tokenization_chatglm.py`, published with GLM-4: tokens after the ranks are those of the configuration.
+#[test]
+fn glm4s_rank_file_has_the_tokens_of_its_configuration() {
+    let names = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>"];
+    let decoder = names
+        .iter()
+        .zip(600..)
+        .map(|(name, id): (_, u32)| (id.to_string(), json!({"content": name, "special": true})));
+    let config = json!({
+        "tokenizer_class": "ChatGLM4Tokenizer", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>",
+        "added_tokens_decoder": decoder.collect::<serde_json::Map<_, _>>()
+    });
+    let tokenizer = load(&folder("small.tiktoken", &config));
+    assert_eq!(
+        (tokenizer.eod().unwrap(), tokenizer.pad_id().unwrap(), tokenizer.vocab_size()),
+        (600, 600, 608)
+    );
+    assert_eq!(tokenizer.bos(), None);
+    assert_eq!(tokenizer.encode("[gMASK]<sop><|user|>").unwrap(), [602, 604, 607]);
+    let x = tokenizer.encode("x").unwrap();
+    assert_eq!(tokenizer.encode_with_special("x").unwrap(), [&[602, 604], &x[..]].concat());
+}
+
+/// `tokenization_hy.py`, published with Hunyuan-Large: digits one by one, 210 tokens after the ranks.
+#[test]
+fn hunyuans_rank_file_has_its_own_tokens() {
+    let tokenizer = load(&folder("small.tiktoken", &json!({"tokenizer_class": "HYTokenizer"})));
+    let ids = ["<|endoftext|>", "<|startoftext|>", "<|pad|>", "<|extra_0|>"];
+    assert_eq!(ids.map(|text| tokenizer.token_to_id(text)), [600, 601, 604, 605].map(Some));
+    assert_eq!(
+        (tokenizer.bos().unwrap().id, tokenizer.eod().unwrap(), tokenizer.vocab_size()),
+        (601, 600, 810)
+    );
+    assert_eq!(tokenizer.encode("12").unwrap(), ["1", "2"].map(|digit| tokenizer.encode(digit).unwrap()[0]));
+}
+
+#[test]
+fn classes_put_a_begin_token_before_a_text_unless_the_configuration_says_not_to() {
+    for class in ["InternLMTokenizer", "InternLM2Tokenizer", "BaichuanTokenizer"] {
+        let mut config = json!({"tokenizer_class": class});
+        assert_eq!(load(&folder("bpe.model", &config)).encode_with_special("a").unwrap()[0], 1, "{class}");
+        config["add_bos_token"] = json!(false);
+        assert_ne!(load(&folder("bpe.model", &config)).encode_with_special("a").unwrap()[0], 1, "{class}");
+    }
 }

@@ -96,7 +96,10 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
         None => source.config_json().cloned(),
     };
     let config = target_config(&source, request, followed.as_deref().zip(hf_json.as_ref()))?;
-    let config_type = hf_json.as_ref().and_then(|j| hf::read_config(j).ok()).and_then(|c| c.dtype);
+    let said = hf_json.as_ref().and_then(|j| hf::read_config(j).ok());
+    let config_type = said.as_ref().and_then(|c| c.dtype);
+    // Rows are left out, or the checkpoint does not have them: nothing is laid out like the original, which has.
+    let other_vocab = said.is_some_and(|c| c.vocab != config.vocab);
     if request.through_config_type && matches!(config_type, Some(DType::F16 | DType::Bf16)) {
         source = source.rounded_through(config_type);
     }
@@ -129,6 +132,7 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     }
     let file_grid = || FileGrid::new(&request.sizes, request.stages.clone(), request.extended == Some(true));
     let mut plan = match request.to {
+        Form::Hf if other_vocab => Plan::hf(&config, &dtype_of, request.sharding)?,
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
             Plan::mcore(&config, &file_grid()?, request.spelling, request.args_form, &dtype_of, &run)?
@@ -140,7 +144,7 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
             Plan::torch_dist(&config, &file_grid()?, request.modules, form, &dtype_of, &run)?
         }
     };
-    add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
+    add_companions(&mut plan, request, &source, &original, &config, hf_json, (fixed, other_vocab))?;
     finish(&plan, &source, request, o, args)
 }
 
@@ -210,6 +214,9 @@ fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
 
 /// Fields of `config.json` that count the layers; a class has one of them.
 const LAYER_COUNTS: [&str; 3] = ["num_hidden_layers", "num_layers", "n_layer"];
+
+/// Fields of `config.json` that count the tokens.
+const VOCABULARIES: [&str; 2] = ["vocab_size", "padded_vocab_size"];
 
 /// The field of `config.json` that counts layers of multi-token prediction.
 const PREDICTORS: &str = "num_nextn_predict_layers";
@@ -356,7 +363,7 @@ fn add_companions(
     original: &Path,
     config: &ModelConfig,
     hf_json: Option<Value>,
-    fixed: Option<DType>,
+    (fixed, other_vocab): (Option<DType>, bool),
 ) -> anyhow::Result<()> {
     for path in companions(original)? {
         let name = PathBuf::from(path.file_name().expect("files of a folder have names"));
@@ -392,6 +399,8 @@ fn add_companions(
             counts.extend(request.leading_dense.map(|n| ("first_k_dense_replace", n)));
             let asked = request.mtp.filter(|_| request.from == Form::Hf && json.get(PREDICTORS).is_some());
             counts.extend(asked.map(|_| (PREDICTORS, config.mtp)));
+            let rows = VOCABULARIES.into_iter().filter(|key| other_vocab && json.get(key).is_some());
+            counts.extend(rows.map(|key| (key, config.vocab)));
             counts.retain(|(key, n)| json.get(key).and_then(Value::as_u64) != Some(*n as u64));
             // Weights are written as elements, whatever they were read from.
             let codes = request.to == Form::Hf
@@ -422,6 +431,7 @@ fn add_companions(
     }
     if request.to != Form::Hf
         && whole(request)
+        && !other_vocab
         && let Some(layout) = HfLayout::find(source.root())?
     {
         plan.copies.retain(|(_, to)| to != Path::new(HF_LAYOUT));

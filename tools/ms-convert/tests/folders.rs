@@ -147,3 +147,52 @@ fn a_tensor_is_not_taken_for_a_tied_output_layer_since_its_name_has_the_word() {
         );
     }
 }
+
+#[test]
+fn the_index_of_another_type_says_how_many_bytes_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let sample = ms_testing::golden_model("mixtral").unwrap();
+    let index = |dir: &Path| std::fs::read_to_string(dir.join("model.safetensors.index.json")).unwrap();
+    let converted = |name: &str, more: &[&str]| {
+        let save = dir.path().join(name);
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        command.args(["hf", "hf", "--load"]).arg(&sample).arg("--save").arg(&save).args(more);
+        command.assert().success();
+        index(&save)
+    };
+    assert_eq!(converted("same", &[]), index(&sample));
+    let wide: Value = serde_json::from_str(&converted("wide", &["--dtype", "fp32"])).unwrap();
+    let was: Value = serde_json::from_str(&index(&sample)).unwrap();
+    assert_eq!(
+        wide["metadata"]["total_size"].as_u64(),
+        was["metadata"]["total_size"].as_u64().map(|n| 2 * n)
+    );
+    assert_eq!(wide["weight_map"], was["weight_map"]);
+}
+
+#[test]
+fn rows_that_are_left_out_are_not_counted_in_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let sample = ms_testing::golden_model("qwen2_moe").unwrap();
+    let whole = config(&sample)["vocab_size"].as_u64().unwrap();
+    let convert = |words: [&str; 2], load: &Path, name: &str, more: &[&str]| {
+        let save = dir.path().join(name);
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        command.args(words).arg("--load").arg(load).arg("--save").arg(&save).args(more).assert().success();
+        save
+    };
+    let rows = |folder: &Path| {
+        let (says, has) =
+            (config(folder)["vocab_size"].as_u64().unwrap(), &read(folder)["model.embed_tokens.weight"].1);
+        assert_eq!(says, has[0] as u64);
+        says
+    };
+    let fewer = ["--true-vocab-size", "100"];
+    assert_eq!(rows(&convert(["hf", "hf"], &sample, "hf", &fewer)), 100);
+    let mcore = convert(["hf", "mcore"], &sample, "mcore", &[]);
+    assert_eq!(rows(&convert(["mcore", "hf"], &mcore, "whole", &[])), whole);
+    assert_eq!(rows(&convert(["mcore", "hf"], &mcore, "cut", &fewer)), 100);
+    let padded =
+        convert(["hf", "mcore"], &sample, "padded", &[&fewer[..], &["--padded-vocab-size", "104"]].concat());
+    assert_eq!(rows(&convert(["mcore", "hf"], &padded, "back", &[])), 100);
+}

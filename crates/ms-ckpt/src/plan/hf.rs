@@ -170,6 +170,7 @@ impl Plan {
         let embedding = all.first().map_or("", |t| t.named.name.as_str()).to_owned();
         let mut seen = BTreeSet::new();
         let mut plan = Self { zeros: zeros(config)?, ..Self::default() };
+        let mut unchanged = true;
         for (name, text, json, entries) in files {
             let mut tensors = Vec::new();
             let mut same = true;
@@ -189,6 +190,7 @@ impl Plan {
                 same &= dtype_name(t.dtype) == dtype && t.shape == shape && end - start == t.bytes();
                 tensors.push(t);
             }
+            unchanged &= same;
             let header = if same {
                 text.clone()
             } else {
@@ -209,10 +211,20 @@ impl Plan {
             return Ok(Err(KeyMismatch::Missing(t.named.name.clone())));
         }
         if let Some(index) = &layout.index {
-            plan.texts.push((hf::INDEX.into(), index.clone().into_bytes()));
+            let index = if unchanged { index.clone() } else { with_size(index, plan.bytes()) };
+            plan.texts.push((hf::INDEX.into(), index.into_bytes()));
         }
         Ok(Ok(plan))
     }
+}
+
+/// An index of as many bytes of tensors.
+fn with_size(index: &str, bytes: u64) -> String {
+    let Ok(mut json) = serde_json::from_str::<Value>(index) else { return index.to_owned() };
+    if let Some(size) = json.get_mut("metadata").and_then(|metadata| metadata.get_mut("total_size")) {
+        *size = json!(bytes);
+    }
+    format!("{json:#}\n")
 }
 
 /// How a folder differs from a model: the name of a tensor that only one of them has.

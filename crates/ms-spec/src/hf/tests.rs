@@ -480,3 +480,16 @@ fn a_list_of_layers_with_experts_that_is_none_is_refused() {
     let refused = experts(&json).unwrap_err();
     assert!(refused.contains("moe_layers_enum") && refused.contains("2,three,4"), "{refused}");
 }
+
+/// Published: 32768 positions, trained for 8192, stretched behind them.
+#[test]
+fn the_window_of_the_first_qwen_ends_where_its_class_stretches() {
+    let mut json = sample_config("qwen1");
+    (json["seq_length"], json["max_position_embeddings"]) = (json!(16), json!(64));
+    let window = |json: &Value| read_config(json).unwrap().max_positions;
+    assert_eq!(window(&json), 16);
+    json["use_logn_attn"] = json!(false);
+    assert_eq!(window(&json), 16);
+    json["use_dynamic_ntk"] = json!(false);
+    assert_eq!(window(&json), 64);
+}

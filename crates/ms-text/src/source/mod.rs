@@ -4,6 +4,7 @@ mod base64;
 pub(crate) mod byte_level;
 mod charsmap;
 mod gpt2;
+mod placed;
 mod sentencepiece;
 mod tiktoken;
 
@@ -176,6 +177,12 @@ impl Source {
             Form::Merges { vocab, merges, cut } => gpt2::definition(vocab, merges, *cut).map_err(failed)?,
             Form::WordPiece { vocab, lower_case } => gpt2::word_piece(vocab, *lower_case).map_err(failed)?,
         };
+        if self.is_sentencepiece() {
+            placed::append(&mut value, facts.class_tokens);
+        }
+        if !matches!(self.form, Form::Json(_)) {
+            placed::place(&mut value, &facts.added).map_err(failed)?;
+        }
         charsmap::check(&value["normalizer"]).map_err(failed)?;
         value["truncation"] = Value::Null;
         value["padding"] = Value::Null;

@@ -14,9 +14,11 @@ const MAX_HOLES: usize = 1 << 12;
 pub(super) enum Family {
     /// `qwen.tiktoken` of the first Qwen models.
     Qwen,
+    /// `hy.tiktoken` of Hunyuan-Large.
+    Hunyuan,
     /// `tiktoken.model` of Kimi.
     Kimi,
-    /// `tokenizer.model` of Llama 3.
+    /// `tokenizer.model` of Llama 3, or of another one (GLM-4) whose configuration names the tokens after the ranks.
     Llama3,
 }
 
@@ -25,8 +27,10 @@ impl Family {
     pub(super) fn of(class: &str, file_name: &str) -> Self {
         match class {
             "QWenTokenizer" => Self::Qwen,
+            "HYTokenizer" | "HunYuanTokenizer" => Self::Hunyuan,
             "TikTokenTokenizer" => Self::Kimi,
             _ if file_name.starts_with("qwen") => Self::Qwen,
+            _ if file_name == "hy.tiktoken" => Self::Hunyuan,
             _ if file_name == "tiktoken.model" => Self::Kimi,
             _ => Self::Llama3,
         }
@@ -34,7 +38,7 @@ impl Family {
 
     fn pattern(self) -> &'static str {
         match self {
-            Self::Qwen => byte_level::QWEN,
+            Self::Qwen | Self::Hunyuan => byte_level::QWEN,
             Self::Kimi => byte_level::KIMI,
             Self::Llama3 => byte_level::CL100K,
         }
@@ -43,20 +47,16 @@ impl Family {
     /// Special tokens after the ranks, in id order; `named` are those that the folder's configuration names.
     fn special(self, first: u32, named: &[(u32, AddedToken)]) -> Vec<String> {
         match self {
-            Self::Qwen => ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-                .map(str::to_owned)
-                .into_iter()
-                .chain((0..205).map(|i| format!("<|extra_{i}|>")))
-                .collect(),
-            Self::Kimi => (first..first + 256)
-                .map(|id| {
-                    let name = named.iter().find(|(other, _)| *other == id);
-                    name.map_or_else(
-                        || format!("<|reserved_token_{id}|>"),
-                        |(_, token)| token.content.clone(),
-                    )
-                })
-                .collect(),
+            Self::Qwen => with_extras(&["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+            // `tokenization_hy.py`, published with the weights.
+            Self::Hunyuan => {
+                with_extras(&["<|endoftext|>", "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>"])
+            }
+            Self::Kimi => named_or_reserved(first..first + 256, named),
+            Self::Llama3 if named.iter().any(|(id, _)| *id >= first) => {
+                let last = named.iter().map(|(id, _)| *id).max().unwrap_or(first);
+                named_or_reserved(first..last.saturating_add(1).min(first + MAX_HOLES as u32), named)
+            }
             Self::Llama3 => [
                 "<|begin_of_text|>",
                 "<|end_of_text|>",
@@ -81,10 +81,23 @@ impl Family {
     pub(super) fn roles(self) -> [Option<&'static str>; 3] {
         match self {
             Self::Qwen => [None, Some("<|endoftext|>"), None],
+            Self::Hunyuan => [Some("<|startoftext|>"), Some("<|endoftext|>"), Some("<|pad|>")],
             Self::Kimi => [Some("[BOS]"), Some("[EOS]"), Some("[PAD]")],
             Self::Llama3 => [Some("<|begin_of_text|>"), Some("<|end_of_text|>"), None],
         }
     }
+}
+
+/// These, and 205 without a meaning.
+fn with_extras(named: &[&str]) -> Vec<String> {
+    let named = named.iter().map(|&name| name.to_owned());
+    named.chain((0..205).map(|i| format!("<|extra_{i}|>"))).collect()
+}
+
+/// The tokens of these ids, as a configuration names them.
+fn named_or_reserved(ids: std::ops::Range<u32>, named: &[(u32, AddedToken)]) -> Vec<String> {
+    let name = |id: u32| named.iter().find(|(other, _)| *other == id).map(|(_, token)| token.content.clone());
+    ids.map(|id| name(id).unwrap_or_else(|| format!("<|reserved_token_{id}|>"))).collect()
 }
 
 /// Whether `bytes` are such a file: its first line is base64 and a number.
@@ -145,7 +158,8 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
         merges.extend(ways.iter().map(|&(_, _, at)| json!([spell(&token[..at]), spell(&token[at..])])));
     }
     let model = byte_level::bpe(Value::Object(vocab), merges, true);
-    let mut out = byte_level::definition(model, family.pattern(), family == Family::Qwen);
+    let mut out =
+        byte_level::definition(model, family.pattern(), matches!(family, Family::Qwen | Family::Hunyuan));
     let special = family.special(first, named);
     out["added_tokens"] =
         special.iter().zip(first..).map(|(text, id)| AddedToken::special(text).json(id)).collect();

@@ -59,6 +59,23 @@ const BAICHUAN2: Class = Class {
     ..BAICHUAN
 };
 
+/// Behind the length that it was trained for, the class stretches frequencies and scales queries, unless a file says that it
+/// does not: that length is the model's.
+///
+/// # Source
+/// `QWenModel.forward` and `QWenAttention.forward` of `modeling_qwen.py`, published with the weights.
+const TRAINED_LENGTH: Field = Field::reading(|f, c| {
+    let mut stretched = false;
+    for field in ["use_dynamic_ntk", "use_logn_attn"] {
+        stretched |= f.flag(field)?.unwrap_or(true);
+    }
+    let trained = f.size("seq_length")?.unwrap_or(8192);
+    if stretched && trained > 0 {
+        c.max_positions = c.max_positions.min(trained);
+    }
+    Ok(())
+});
+
 /// Qwen, the first generation.
 const QWEN1: Class = class!(
     Family::new("Qwen1", &QWEN1_TENSORS),
@@ -71,6 +88,7 @@ const QWEN1: Class = class!(
     &[
         &sizes(Names { eps: "layer_norm_epsilon", positions: "seq_length", ..NAMES }),
         &[
+            TRAINED_LENGTH,
             heads(NAMES)[0],
             // The file counts gate and up together.
             Field::size_as("intermediate_size", |c| Some(2 * c.ffn), |c, n| c.ffn = n / 2).or(FFN).needed(),
