@@ -185,7 +185,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let data = if planned && (missing.is_some() || !o.samples.are_named() || untold) {
         None // a plan needs no data
     } else {
-        Some(samples::data(o, seq_length, batch.global, tokenizer.as_ref())?)
+        Some(samples::data(o, seq_length, batch.global, tokenizer.as_ref(), &model)?)
     };
     if let Some(data) = data.as_ref().filter(|_| !planned) {
         fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
