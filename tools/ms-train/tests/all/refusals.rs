@@ -162,8 +162,8 @@ fn flags_about_documents_hold_for_ready_samples() {
     let at_head = |flags: &str| loss(&flags.split_whitespace().chain(["--upstream", "head"]).collect::<Vec<_>>());
     let (whole, cut) = (at_head(""), at_head("--reset-attention-mask"));
     assert_eq!(at_head("--reset-position-ids"), whole);
-    assert_eq!(at_head("--reset-position-ids --reset-attention-mask"), cut);
-    assert_ne!(cut, whole);
+    let both = at_head("--reset-position-ids --reset-attention-mask");
+    assert!((both - cut).abs() < 1e-6 && (cut - whole).abs() > 1e-4, "{both} {cut} {whole}");
     // Learned positions restart all the same.
     let learned = |flags: &str| at_head(&format!("{flags} --position-embedding-type learned_absolute"));
     let all = ["", "--reset-position-ids", "--reset-position-ids --reset-attention-mask"].map(learned);
