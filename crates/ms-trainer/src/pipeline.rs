@@ -393,8 +393,7 @@ impl Iteration<'_> {
             let tokens = ints(&own.take(&a.tokens))?;
             let labels = ints(&own.take(&a.labels))?;
             let seen = |w: &MicroBatch| -> Result<Batch> {
-                let Batch { positions, segments, max_position, sharding, .. } =
-                    own.batch(arena, w)?;
+                let Batch { positions, segments, max_position, sharding, .. } = own.batch(arena, w)?;
                 Ok(Batch { positions, segments, max_position, sharding, ..batch.clone() })
             };
             let inputs = Inputs { tokens, batch: a.window.as_deref().map(seen).transpose()? };

@@ -450,9 +450,12 @@ mod tests {
     #[test]
     fn each_version_of_upstream_pads_less_by_a_flag_of_its_own() {
         let (old, head) = (Upstream::V2_0_0, Upstream::Head);
-        for (variable, no_pad, want) in
-            [(false, false, [false; 2]), (true, false, [true, false]), (false, true, [true; 2]), (true, true, [true; 2])]
-        {
+        for (variable, no_pad, want) in [
+            (false, false, [false; 2]),
+            (true, false, [true, false]),
+            (false, true, [true; 2]),
+            (true, true, [true; 2]),
+        ] {
             assert_eq!([old, head].map(|version| pads_less(version, variable, no_pad)), want);
         }
     }

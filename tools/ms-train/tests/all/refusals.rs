@@ -159,7 +159,8 @@ fn flags_about_documents_hold_for_ready_samples() {
         assert_ne!(loss(&[flag]), plain, "{flag}");
     }
     // Newer upstreams rotate by positions that restart only where attention is cut.
-    let at_head = |flags: &str| loss(&flags.split_whitespace().chain(["--upstream", "head"]).collect::<Vec<_>>());
+    let at_head =
+        |flags: &str| loss(&flags.split_whitespace().chain(["--upstream", "head"]).collect::<Vec<_>>());
     let (whole, cut) = (at_head(""), at_head("--reset-attention-mask"));
     assert_eq!(at_head("--reset-position-ids"), whole);
     let both = at_head("--reset-position-ids --reset-attention-mask");

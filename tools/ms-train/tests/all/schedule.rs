@@ -94,8 +94,7 @@ fn tensorboard_gets_the_next_rate_as_the_log_line_does() {
     // A point is the series' name and, after a key of one byte, its float32.
     let tag = b"learning-rate";
     let ends = bytes.windows(tag.len()).enumerate().filter(|w| w.1 == tag).map(|w| w.0 + tag.len() + 1);
-    let points: Vec<f32> =
-        ends.map(|at| f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())).collect();
+    let points: Vec<f32> = ends.map(|at| f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())).collect();
     assert_eq!(points, [1e-2, 0.0]);
 }
 

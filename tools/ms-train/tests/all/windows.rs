@@ -53,8 +53,14 @@ fn windows_are_trained_alike_on_every_topology() {
 #[test]
 fn ranks_hold_the_same_tokens_of_all_windows() {
     let dir = tempfile::tempdir().unwrap();
-    samples(dir.path(), 3, 8, |row, place| if (row * 3 + place) % 5 == 0 { 63 } else { counting(row, place) % 63 });
-    let documents = "--vocab-size 63 --tokenizer-type NullTokenizer --reset-position-ids --reset-attention-mask";
+    samples(
+        dir.path(),
+        3,
+        8,
+        |row, place| if (row * 3 + place) % 5 == 0 { 63 } else { counting(row, place) % 63 },
+    );
+    let documents =
+        "--vocab-size 63 --tokenizer-type NullTokenizer --reset-position-ids --reset-attention-mask";
     let one = numbers(dir.path(), &format!("{WINDOWS} {documents}"));
     for way in [
         "--cp 4 --nproc-per-node 4 --context-parallel-algo adaptive_cp_algo --adaptive-cp-without-coarse",
