@@ -7,7 +7,7 @@ pub struct Documents {
     pub eod: i32,
     /// `--reset-position-ids`: positions restart after each end of document.
     pub reset_position_ids: bool,
-    /// `--reset-attention-mask`: no attention across an end of document.
+    /// No attention across an end of document ([`crate::Upstream::keeps_documents_apart`]).
     pub reset_attention_mask: bool,
     /// `--eod-mask-loss`: no loss where the *input* is an end of document.
     pub eod_mask_loss: bool,
@@ -39,7 +39,7 @@ impl Documents {
             if self.reset_position_ids {
                 position = 0;
             }
-            if (self.reset_position_ids || self.reset_attention_mask) && i + 1 < tokens.len() {
+            if self.reset_attention_mask && i + 1 < tokens.len() {
                 ends.push(i as i32 + 1);
             }
         }

@@ -78,3 +78,15 @@ pub enum Upstream {
     /// MindSpeed-LLM of August 2026 (c77308a) on Megatron-LM `core_v0.12.1`.
     Head,
 }
+
+impl Upstream {
+    /// Whether attention stays inside a document of pretraining data, by `--reset-position-ids` and `--reset-attention-mask`:
+    /// v2.0.0 also takes the ends of documents from positions that restart.
+    ///
+    /// # Source
+    /// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/utils.py`, `generate_actual_seq_len`; its head,
+    /// `get_batch_on_this_tp_rank` of the same file.
+    pub fn keeps_documents_apart(self, reset_position_ids: bool, reset_attention_mask: bool) -> bool {
+        reset_attention_mask || (reset_position_ids && self == Self::V2_0_0)
+    }
+}

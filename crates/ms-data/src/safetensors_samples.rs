@@ -253,6 +253,13 @@ mod tests {
         assert_eq!(marked.position_ids, [0, 0, 1, 2, 0, 1]);
         assert_eq!(marked.segment_ends, [1, 4, 6]);
         assert_eq!(marked.loss_mask, [0.0, 1.0, 1.0, 0.0, 1.0, 0.0]);
+        let apart = Documents { reset_position_ids: false, ..all };
+        assert_eq!(
+            (row(Some(apart)).position_ids, row(Some(apart)).segment_ends),
+            ((0..6).collect(), vec![1, 4, 6])
+        );
+        let restarted = row(Some(Documents { reset_attention_mask: false, ..all }));
+        assert_eq!((restarted.position_ids, restarted.segment_ends), (marked.position_ids, vec![6]));
         let only_loss = Documents { reset_position_ids: false, reset_attention_mask: false, ..all };
         assert_eq!(row(Some(only_loss)).segment_ends, [6]);
         assert_eq!(row(None).position_ids, [0, 1, 2, 3, 4, 5]);

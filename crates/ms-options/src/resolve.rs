@@ -185,7 +185,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let data = if planned && (missing.is_some() || !o.samples.are_named() || untold) {
         None // a plan needs no data
     } else {
-        Some(samples::data(o, seq_length, batch.global, tokenizer.as_ref())?)
+        Some(samples::data(o, seq_length, batch.global, tokenizer.as_ref(), &model)?)
     };
     if let Some(data) = data.as_ref().filter(|_| !planned) {
         fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
@@ -197,7 +197,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     tp_overlap::check_gathers(&o.tp_overlap, &model, shares)?;
     let memory = memory(o, &model, &topology)?;
     let pipeline = pipeline(o, &model, &topology, batch.global / (batch.micro * dp).max(1))?;
-    let loss = loss(o, &model)?;
+    let loss = loss(o, &model, data.as_ref())?;
     let distributed = topology.grid.optimizer() != OptimizerSharding::Replicated;
     let optimizer = update::optimizer(&o.update, &o.precision, (topology.stages.pp, distributed))?;
     let dropout = dropout(&o.dropout, &model)?;
@@ -370,11 +370,12 @@ fn pipeline(
 ///
 /// # Errors
 /// If the model has nothing that one of them trains.
-fn loss(o: &Options, model: &ModelConfig) -> Result<LossConfig> {
+fn loss(o: &Options, model: &ModelConfig, data: Option<&DataConfig>) -> Result<LossConfig> {
     Ok(LossConfig {
         per_token: o.update.per_token,
         log_token_mean: o.upstream == Upstream::Head && (!o.samples.is_sft() || o.update.per_token),
         mtp_scale: o.model_training.scale_of_windows()?.unwrap_or(o.update.mtp_loss_scale),
+        mtp_documents: data.is_none_or(|data| data.layout == RowLayout::Packed),
         indexer: update::indexer(&o.update, model)?,
     })
 }

@@ -160,13 +160,15 @@ pub struct LossConfig {
     pub log_token_mean: bool,
     /// Factor of the mean loss of multi-token prediction modules, where the model has some.
     pub mtp_scale: f64,
+    /// Rows consist of documents, and what a prediction module sees of one ends as many tokens earlier as it looks ahead.
+    pub mtp_documents: bool,
     /// The loss that trains the indexers of sparse attention, where the model has some; `None`: they stay as they are.
     pub indexer: Option<IndexerTraining>,
 }
 
 impl Default for LossConfig {
     fn default() -> Self {
-        Self { per_token: false, log_token_mean: false, mtp_scale: 0.1, indexer: None }
+        Self { per_token: false, log_token_mean: false, mtp_scale: 0.1, mtp_documents: true, indexer: None }
     }
 }
 

@@ -388,16 +388,15 @@ impl Iteration<'_> {
         }
         let scale = self.this.scale_of_predictions();
         let mut modules = Vec::with_capacity(config.model.mtp);
-        for a in shifted_batches(mb, config.model.mtp) {
+        for a in shifted_batches(mb, config.model.mtp, config.loss.mtp_documents) {
             let weights = self.loss_weights(&a.loss_mask, &own, micro_batches, scale)?;
             let tokens = ints(&own.take(&a.tokens))?;
             let labels = ints(&own.take(&a.labels))?;
             let seen = |w: &MicroBatch| -> Result<Batch> {
-                let Batch { positions, segments, max_position, sharding, .. } =
-                    share(w, self.ctx)?.batch(arena, w)?;
+                let Batch { positions, segments, max_position, sharding, .. } = own.batch(arena, w)?;
                 Ok(Batch { positions, segments, max_position, sharding, ..batch.clone() })
             };
-            let inputs = Inputs { tokens, batch: a.window.map(seen).transpose()? };
+            let inputs = Inputs { tokens, batch: a.window.as_deref().map(seen).transpose()? };
             modules.push(Prediction { inputs, labels, weights, loss_mask: a.loss_mask });
         }
         Ok(Prepared { batch, labels: ints(&own.take(&mb.labels))?, weights, share: own, ahead: modules })

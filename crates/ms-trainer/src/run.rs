@@ -307,10 +307,8 @@ impl Loop<'_> {
             }
 
             let eval = self.config.eval;
-            if eval.interval > 0
-                && self.state.iteration.is_multiple_of(eval.interval)
-                && self.state.iteration < total
-            {
+            // As upstream also after the last iteration, and then once more at the end, on the samples that follow.
+            if eval.interval > 0 && self.state.iteration.is_multiple_of(eval.interval) {
                 let prefix = format!("iteration {}", self.state.iteration);
                 if let Some(loss) = self.validate(&prefix)? {
                     outcome.validations.push((self.state.iteration, loss));
@@ -517,7 +515,9 @@ impl Loop<'_> {
         if self.config.eval.iters == 0 {
             return Ok(None);
         }
-        let Some(batches) = self.data.valid(self.state.consumed_valid_samples)? else { return Ok(None) };
+        // As upstream: a run that does not train validates on the first samples, whatever the run before had seen.
+        let consumed = if self.config.skip_train { 0 } else { self.state.consumed_valid_samples };
+        let Some(batches) = self.data.valid(consumed)? else { return Ok(None) };
         let loss = self.evaluate(batches, "validation")?;
         self.state.consumed_valid_samples += self.config.eval.iters * self.config.batch.global as u64;
         self.report_evaluation(prefix, "validation", loss)?;

@@ -12,9 +12,8 @@ use std::sync::Arc;
 /// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are computed on whole rows and then taken from
 /// here, so that nothing depends on where a row is cut.
 pub(crate) struct TokenShard {
-    /// Their numbers in the micro-batch, in the order in which the rank holds them, and how all ranks hold theirs; `None`:
-    /// all.
-    cut: Option<(Vec<usize>, Arc<TokenSharding>)>,
+    /// Their numbers in the micro-batch, in the order in which the rank holds them, and the runs of all ranks; `None`: all.
+    cut: Option<(Vec<usize>, Vec<Vec<Range<usize>>>)>,
 }
 
 /// The share of the rank of `ctx` in `mb`.
@@ -26,8 +25,8 @@ pub(crate) fn share(mb: &MicroBatch, ctx: &ParallelCtx) -> Result<TokenShard> {
     if cp == 1 {
         return Ok(TokenShard { cut: None });
     }
-    let (runs, sharding) = cut(mb, ctx.context, cp)?;
-    Ok(TokenShard { cut: Some((tokens(&runs[ctx.cp.rank()]), Arc::new(sharding))) })
+    let runs = cut(mb, ctx.context, cp)?;
+    Ok(TokenShard { cut: Some((tokens(&runs[ctx.cp.rank()]), runs)) })
 }
 
 /// The numbers of all tokens of `runs`.
@@ -35,12 +34,16 @@ fn tokens(runs: &[Range<usize>]) -> Vec<usize> {
     runs.iter().cloned().flatten().collect()
 }
 
-/// The runs of tokens of every rank, and the sharding that they make: each row is cut into equal chunks, documents inside it are
-/// cut with it.
-fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Range<usize>>>, TokenSharding)> {
+/// Where the documents of a micro-batch begin and end.
+fn borders(mb: &MicroBatch) -> Vec<usize> {
+    mb.cu_seqlens.iter().map(|&t| t as usize).collect()
+}
+
+/// The runs of tokens of every rank: each row is cut into equal chunks.
+fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<Vec<Vec<Range<usize>>>> {
     let (chunks, pieces) = (how.chunks(cp), how.pieces(cp));
     let mut runs = vec![Vec::new(); cp];
-    let borders: Vec<usize> = mb.cu_seqlens.iter().map(|&t| t as usize).collect();
+    let borders = borders(mb);
     let mut start = 0;
     for &end in &mb.row_ends {
         let row = end - start;
@@ -66,6 +69,12 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Rang
         }
         start = end;
     }
+    Ok(runs)
+}
+
+/// How ranks hold the documents of a micro-batch, which are cut with the rows.
+fn sharding(runs: &[Vec<Range<usize>>], mb: &MicroBatch) -> TokenSharding {
+    let borders = borders(mb);
     let documents: Vec<Segment> = borders.windows(2).map(|b| Segment::of(b[0], b[1] - b[0])).collect();
     let of_rank = |runs: &Vec<Range<usize>>| {
         let (mut pieces, mut row): (Vec<Piece>, usize) = (Vec::new(), 0);
@@ -87,8 +96,7 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Rang
     };
     let rows = runs[0].iter().map(Range::len).sum();
     let pieces = runs.iter().map(of_rank).collect();
-    let sharding = TokenSharding { documents, pieces, rows, positions: mb.position_ids.clone() };
-    Ok((runs, sharding))
+    TokenSharding { documents, pieces, rows, positions: mb.position_ids.clone() }
 }
 
 /// For each token of a micro-batch, its share.
@@ -100,7 +108,7 @@ pub(crate) fn of_tokens(mb: &MicroBatch, shares: &CapacityShares) -> Result<Vec<
     let mut share_of = vec![0; mb.tokens.len()];
     let held: Vec<Vec<usize>> = match cp {
         1 => vec![(0..share_of.len()).collect()],
-        _ => cut(mb, context, cp)?.0.iter().map(|runs| tokens(runs)).collect(),
+        _ => cut(mb, context, cp)?.iter().map(|runs| tokens(runs)).collect(),
     };
     for (rank, tokens) in held.iter().enumerate() {
         for (part, tokens) in tokens.chunks(tokens.len().div_ceil(parts).max(1)).enumerate() {
@@ -142,12 +150,14 @@ impl TokenShard {
         self.take(&row_of)
     }
 
-    /// The rank's tokens as a batch.
+    /// The rank's tokens as a batch, with the documents and positions of `mb`: the micro-batch, or what a prediction module sees
+    /// in its place.
     pub(crate) fn batch(&self, arena: &Arena, mb: &MicroBatch) -> Result<Batch> {
         Ok(match &self.cut {
             None => Batch::new(arena, &mb.tokens, &mb.position_ids, &mb.cu_seqlens)?,
-            Some((_, sharding)) => {
-                Batch::shared(arena, &self.take(&mb.tokens), &self.take(&mb.position_ids), sharding.clone())?
+            Some((_, runs)) => {
+                let sharding = Arc::new(sharding(runs, mb));
+                Batch::shared(arena, &self.take(&mb.tokens), &self.take(&mb.position_ids), sharding)?
             }
         })
     }
@@ -181,7 +191,8 @@ mod tests {
             row_ends: vec![8, 16],
             samples: Vec::new(),
         };
-        let (runs, sharding) = cut(&mb, ContextParallel::Ring { window: 1 }, 2).unwrap();
+        let runs = cut(&mb, ContextParallel::Ring { window: 1 }, 2).unwrap();
+        let sharding = sharding(&runs, &mb);
         assert_eq!(
             [tokens(&runs[0]), tokens(&runs[1])],
             [[0, 1, 6, 7, 8, 9, 14, 15], [2, 3, 4, 5, 10, 11, 12, 13]]

@@ -159,6 +159,8 @@ pub(super) fn build_at(
     options: &GptOptions,
     upstream: Upstream,
 ) -> Result<[Option<GptSet>; 3]> {
+    let apart = upstream.keeps_documents_apart(options.reset_position_ids, options.reset_attention_mask);
+    let options = &GptOptions { reset_attention_mask: apart, ..options.clone() };
     let mut out = [None, None, None];
     match paths {
         DataPaths::Mock => {

@@ -34,7 +34,8 @@ pub struct GptOptions {
     pub pad_tokens: PadTokens,
     /// `--reset-position-ids`: positions restart after each end of document.
     pub reset_position_ids: bool,
-    /// `--reset-attention-mask`: no attention across an end of document.
+    /// `--reset-attention-mask`: no attention across an end of document. [`super::build`] sets it where
+    /// [`crate::Upstream::keeps_documents_apart`] says so.
     pub reset_attention_mask: bool,
     /// `--eod-mask-loss`: no loss where the *input* is an end of document.
     pub eod_mask_loss: bool,

@@ -30,7 +30,7 @@ options! {
         eval_iters: u64 = "--eval-iters", "number of batches per validation", group = "Evaluation", range = "[0,1000000000000]";
         pub(super) skip_train: bool = "--skip-train", "validate and test only", group = "Evaluation";
         exit_interval: Option<u64> = "--exit-interval", "save and stop at an iteration that is a multiple of this", group = "Checkpoint", range = "[0,1000000000000]";
-        exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this many minutes", group = "Checkpoint", range = "[0,)";
+        exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this many minutes (0: no limit)", group = "Checkpoint", range = "[0,)";
         /// Whether SIGTERM ends the run with a checkpoint.
         pub handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Checkpoint";
         /// Whether a trace is recorded.
@@ -78,7 +78,9 @@ impl LoggingOptions {
     pub(super) fn exit(&self) -> Exit {
         let duration =
             |minutes: f64| Duration::try_from_secs_f64(minutes.max(0.0) * 60.0).unwrap_or(Duration::MAX);
-        Exit { interval: self.exit_interval, duration: self.exit_minutes.map(duration) }
+        // As upstream: 0 is no limit.
+        let minutes = self.exit_minutes.filter(|&minutes| minutes > 0.0);
+        Exit { interval: self.exit_interval, duration: minutes.map(duration) }
     }
 
     /// The iterations that are recorded.

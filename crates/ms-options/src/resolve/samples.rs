@@ -9,6 +9,7 @@ use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{Form, Order};
 use ms_data::{Documents, RowLayout, Split};
+use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ options! {
         extra_tokens: usize = "--vocab-extra-ids", "number of special tokens <extra_id_0>, <extra_id_1>, ... added after the tokenizer's own", group = "Model families", range = "[0,65536]";
         special_tokens: Vec<String> = "--tokenizer-kwargs", "v2.0.0: pairs of a name (eos_token, pad_token) and the token to use instead of the one in the tokenizer's files", group = "Model families";
         tokenizer_type: Option<String> = "--tokenizer-type", "NullTokenizer: no tokenizer, documents end with the token after --vocab-size; otherwise the tokenizer's own files decide";
-        split: Option<String> = "--split", "shares of training, validation and test data";
+        split: Option<String> = "--split", "shares of training, validation and test data (default: 969, 30, 1, also in fine-tuning)";
         cache: Option<PathBuf> = "--data-cache-path", "folder of index files in upstream's format (default: indices are built in memory)";
         sampler: Option<String> = "--dataloader-type", "order of the samples";
         sharded: bool = "--no-data-sharding", "with --dataloader-type cyclic: data-parallel ranks take turns in one permutation of all samples, instead of each having its own share";
@@ -44,7 +45,7 @@ options! {
         cut_at_end: bool = "--cut-max-seqlen", "cut samples that are longer than --seq-length at their end, instead of shortening every turn";
         uncut: bool = "--no-cut-token", "refused where samples could be longer than --seq-length, since longer ones are always cut";
         neat_pack: bool = "--neat-pack", "the dataset was packed with --neat-pack: attention stays inside a sample";
-        variable: bool = "--variable-seq-lengths", "pad batches only to their longest sample";
+        variable: bool = "--variable-seq-lengths", "v2.0.0: pad batches only to their longest sample (head: --no-pad-to-seq-lengths)";
         no_pad: bool = "--no-pad-to-seq-lengths", "do not pad samples to --seq-length";
         pad_to_multiple: Option<usize> = "--pad-to-multiple-of", "pad variable lengths to a multiple of this", range = "[1,16777216]";
         padding_side: Option<String> = "--tokenizer-padding-side", "side on which instruction samples are padded: left or right";
@@ -165,6 +166,36 @@ fn packs(upstream: Upstream, positions: bool, attention: bool, neat: bool) -> Re
     Ok(None)
 }
 
+/// Whether the positions of pretraining data restart after each document.
+///
+/// # Source
+/// MindSpeed-LLM's head (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_rotary_pos_emb_thd`: rotations
+/// look at the positions of rows whose attention is cut alone.
+fn restart_positions(o: &Samples, upstream: Upstream, model: &ModelConfig) -> bool {
+    let seen = upstream == Upstream::V2_0_0 || o.reset_attention || model.position == Position::Learned;
+    if o.reset_positions && !seen && !o.is_sft() {
+        tracing::warn!(
+            "--reset-position-ids has no effect: upstream's head looks at positions beside --reset-attention-mask alone, unless they are \
+             learned"
+        );
+    }
+    o.reset_positions && seen
+}
+
+/// Whether batches of a fine-tuning set are padded to their longest sample, by `--variable-seq-lengths` and
+/// `--no-pad-to-seq-lengths`.
+///
+/// # Source
+/// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/legacy/data/data_samplers.py`.
+fn pads_less(upstream: Upstream, variable: bool, no_pad: bool) -> bool {
+    if upstream == Upstream::Head && variable && !no_pad {
+        tracing::warn!(
+            "--variable-seq-lengths has no effect: upstream's head pads to --seq-length unless --no-pad-to-seq-lengths is given"
+        );
+    }
+    no_pad || (variable && upstream == Upstream::V2_0_0)
+}
+
 /// Keys of `--per-split-data-args-path`.
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
 
@@ -235,7 +266,7 @@ fn replace_special(tokenizer: &mut Tokenizer, pairs: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The data of a run in rows of `seq_length` tokens and batches of `global`.
+/// The data of a run of `model` in rows of `seq_length` tokens and batches of `global`.
 ///
 /// # Errors
 /// If flags contradict each other, or need a tokenizer that is not there.
@@ -244,6 +275,7 @@ pub(super) fn data(
     seq_length: usize,
     global: usize,
     tokenizer: Option<&(Tokenizer, bool)>,
+    model: &ModelConfig,
 ) -> Result<DataConfig> {
     let o = &all.samples;
     // Rows for multi-token prediction extend beyond what is trained.
@@ -251,14 +283,13 @@ pub(super) fn data(
     let (paths, per_split) = o.named()?;
     let seed = o.seed as u32;
     let split = || -> Result<Split> {
-        let default = if o.is_sft() { "100,0,0" } else { "969, 30, 1" };
-        let split = Split::parse(o.split.as_deref().unwrap_or(default));
+        let split = Split::parse(o.split.as_deref().unwrap_or("969, 30, 1"));
         split.map_err(|e| Usage(format!("--split: {e}")).into())
     };
     let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, Some(t.pad_id()? as i32))));
     let ends = || all.model_flags.tokens().filter(|_| o.have_no_words()).map(|end| Ok((end as i32, None)));
     let ids = ids.or_else(ends);
-    let resets = [o.reset_positions, o.reset_attention, o.mask_eod];
+    let resets = [restart_positions(o, all.upstream, model), o.reset_attention, o.mask_eod];
     let need_eod = || {
         let names = ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"];
         let given: Vec<&str> = names.into_iter().zip(resets).filter(|f| f.1).map(|f| f.0).collect();
@@ -266,6 +297,10 @@ pub(super) fn data(
             "{}: need --tokenizer-name-or-path: it names the end-of-document token",
             given.join(", ")
         ))
+    };
+    let upstream = match all.upstream {
+        Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
+        Upstream::Head => ms_data::Upstream::Head,
     };
     let mut layout = RowLayout::Packed;
     let kind = if let [file] = paths.as_slice()
@@ -275,7 +310,8 @@ pub(super) fn data(
         let documents = match ids.transpose()? {
             _ if !resets.contains(&true) => None,
             Some((eod, _)) => {
-                Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss })
+                let apart = upstream.keeps_documents_apart(reset_position_ids, reset_attention_mask);
+                Some(Documents { eod, reset_position_ids, reset_attention_mask: apart, eod_mask_loss })
             }
             None => bail!(need_eod()),
         };
@@ -311,7 +347,7 @@ pub(super) fn data(
                     "--no-cut-token: rows have at most --seq-length tokens; leave it out, or pack the samples"
                 );
             }
-            let variable = o.variable || o.no_pad;
+            let variable = pads_less(all.upstream, o.variable, o.no_pad);
             let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
             layout = RowLayout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
         }
@@ -359,10 +395,6 @@ pub(super) fn data(
         [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
         let tokenizer = all.tokenizer.as_upstream_says();
         options.cache = o.cache.as_ref().map(|folder| IndexCache::new(folder, tokenizer));
-        let upstream = match all.upstream {
-            Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
-            Upstream::Head => ms_data::Upstream::Head,
-        };
         DataKind::Gpt { paths: source, options, upstream }
     };
     let sampler = match o.sampler.as_deref().unwrap_or("single") {
@@ -412,6 +444,19 @@ mod tests {
             let got = [old, head]
                 .map(|version| packs(version, positions, attention, neat).map_err(|e| e.to_string()));
             assert_eq!(got, [in_old, at_head], "{positions} {attention} {neat}");
+        }
+    }
+
+    #[test]
+    fn each_version_of_upstream_pads_less_by_a_flag_of_its_own() {
+        let (old, head) = (Upstream::V2_0_0, Upstream::Head);
+        for (variable, no_pad, want) in [
+            (false, false, [false; 2]),
+            (true, false, [true, false]),
+            (false, true, [true; 2]),
+            (true, true, [true; 2]),
+        ] {
+            assert_eq!([old, head].map(|version| pads_less(version, variable, no_pad)), want);
         }
     }
 

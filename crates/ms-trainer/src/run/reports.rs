@@ -89,9 +89,11 @@ impl Loop<'_> {
             let experts = report.experts.iter();
             let balance: Vec<_> = experts.flat_map(|e| auxiliary(routing, &e.auxiliary)).collect();
             let memory = self.engine.device.arena().stats();
+            // As upstream's points: the rates of the next iteration, as in the log line.
+            let next = self.state.schedule.rates(self.state.scheduled_samples);
             let values = [
                 ("lm loss", report.loss),
-                ("learning-rate", lr),
+                ("learning-rate", next.lr),
                 ("batch-size", global as f64),
                 ("iteration-time", seconds),
                 ("world-size", self.engine.ctx.grid.world() as f64),
@@ -104,7 +106,7 @@ impl Loop<'_> {
             values.extend(of_indexers);
             values.extend(balance);
             values.extend(of_layers.iter().map(|(name, loss)| (name.as_str(), *loss)));
-            values.extend(decoupled_lr.map(|lr| ("decoupled-learning-rate", lr)));
+            values.extend(next.decoupled_lr.map(|lr| ("decoupled-learning-rate", lr)));
             values.extend(report.zeros.map(|zeros| ("num-zeros", zeros as f64)));
             // A skipped iteration has no norm.
             values.extend((!report.skipped).then_some(("grad-norm", report.grad_norm)));

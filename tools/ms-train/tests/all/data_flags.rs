@@ -82,7 +82,7 @@ fn conversations(dir: &Path, name: &str, length: usize) {
         ("labels", |t| if t < 8 { -100 } else { 1 + (t * 7 % 60) as i32 }),
     ];
     for (key, value) in columns {
-        write(&dir.join(format!("{name}_packed_{key}_document")), 16, length, |_, t| value(t));
+        write(&dir.join(format!("{name}_packed_{key}_document")), 40, length, |_, t| value(t));
     }
 }
 
@@ -96,6 +96,12 @@ fn samples_that_are_too_long_lose_their_end_where_that_is_said() {
     let sft = "--stage sft --tokenizer-name-or-path tok --vocab-size 300 --padded-vocab-size 300 --prompt-type empty \
                --split 100,0,0 --no-shuffle";
     let cut = losses(dir.path(), &format!("{sft} --data-path cut"));
+    // Without --split a few of a thousand are for validation: one of these forty.
+    conversations(dir.path(), "more", 16);
+    let words = format!("{} --data-path more --eval-iters 1 --json", sft.replace("--split 100,0,0", ""));
+    let done = command(dir.path(), &words).assert().success();
+    let summary: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    assert_eq!(summary["validation_losses"].as_array().map(Vec::len), Some(1), "{summary}");
     assert_eq!(losses(dir.path(), &format!("{sft} --data-path long --cut-max-seqlen")), cut);
     assert_ne!(losses(dir.path(), &format!("{sft} --data-path long")), cut);
     let message = refused(&mut command(dir.path(), &format!("{sft} --data-path long --no-cut-token")), 2);

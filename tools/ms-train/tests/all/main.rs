@@ -4,6 +4,7 @@
 
 mod data_flags;
 mod deepseek_v4;
+mod evaluation;
 mod flag_messages;
 mod flags_of_versions;
 mod golden_topologies;

@@ -158,6 +158,17 @@ fn flags_about_documents_hold_for_ready_samples() {
     for flag in ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"] {
         assert_ne!(loss(&[flag]), plain, "{flag}");
     }
+    // Newer upstreams rotate by positions that restart only where attention is cut.
+    let at_head =
+        |flags: &str| loss(&flags.split_whitespace().chain(["--upstream", "head"]).collect::<Vec<_>>());
+    let (whole, cut) = (at_head(""), at_head("--reset-attention-mask"));
+    assert_eq!(at_head("--reset-position-ids"), whole);
+    let both = at_head("--reset-position-ids --reset-attention-mask");
+    assert!((both - cut).abs() < 1e-6 && (cut - whole).abs() > 1e-4, "{both} {cut} {whole}");
+    // Learned positions restart all the same.
+    let learned = |flags: &str| at_head(&format!("{flags} --position-embedding-type learned_absolute"));
+    let all = ["", "--reset-position-ids", "--reset-position-ids --reset-attention-mask"].map(learned);
+    assert!(all[0] != all[1] && all[1] != all[2], "{all:?}");
     let message = refused(train(&["--reset-position-ids", "--data-path"]).arg(&data), 2);
     assert!(message.contains("need --tokenizer-name-or-path"), "{message}");
     assert_eq!(SEQ, 16);

@@ -78,6 +78,26 @@ fn whole_columns_are_those_of_the_shared_schedules() {
     }
 }
 
+/// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`: `training_log` has the rate that the step left behind.
+#[test]
+fn tensorboard_gets_the_next_rate_as_the_log_line_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let board = dir.path().join("board");
+    let mut command = ms_train();
+    command.args(model()).args("--train-iters 2 --lr 1e-2 --lr-warmup-iters 1 --eval-iters 0".split(' '));
+    command.arg("--data-path").arg(samples(dir.path(), 2, 4, counting)).arg("--tensorboard-dir").arg(&board);
+    let done = command.args(["--log-interval", "1"]).assert().success();
+    let said = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    assert!(said.contains("learning rate: 1.000000E-02"), "{said}");
+    let file = std::fs::read_dir(&board).unwrap().next().unwrap().unwrap().path();
+    let bytes = std::fs::read(file).unwrap();
+    // A point is the series' name and, after a key of one byte, its float32.
+    let tag = b"learning-rate";
+    let ends = bytes.windows(tag.len()).enumerate().filter(|w| w.1 == tag).map(|w| w.0 + tag.len() + 1);
+    let points: Vec<f32> = ends.map(|at| f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())).collect();
+    assert_eq!(points, [1e-2, 0.0]);
+}
+
 #[test]
 fn lengths_of_the_other_kind_and_contradictions_are_refused() {
     let run = |flags: &str| refused(ms_train().args(model()).args(["--dry-run"]).args(flags.split(' ')), 2);

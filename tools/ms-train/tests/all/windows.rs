@@ -49,6 +49,30 @@ fn windows_are_trained_alike_on_every_topology() {
     assert_ne!(numbers(dir.path(), &format!("{WINDOWS} --mtp-loss-scale 0.2")), one);
 }
 
+/// Documents end where row and place are a multiple of five; ranks may group them, for the rows as they are trained.
+#[test]
+fn ranks_hold_the_same_tokens_of_all_windows() {
+    let dir = tempfile::tempdir().unwrap();
+    samples(
+        dir.path(),
+        3,
+        8,
+        |row, place| if (row * 3 + place) % 5 == 0 { 63 } else { counting(row, place) % 63 },
+    );
+    let documents =
+        "--vocab-size 63 --tokenizer-type NullTokenizer --reset-position-ids --reset-attention-mask";
+    let one = numbers(dir.path(), &format!("{WINDOWS} {documents}"));
+    for way in [
+        "--cp 4 --nproc-per-node 4 --context-parallel-algo adaptive_cp_algo --adaptive-cp-without-coarse",
+        "--cp 2 --nproc-per-node 2 --context-parallel-algo megatron_cp_algo",
+    ] {
+        let many = numbers(dir.path(), &format!("{way} {WINDOWS} {documents}"));
+        for (got, want) in many.iter().flatten().zip(one.iter().flatten()) {
+            assert!((got - want).abs() < 1e-10 * want.abs(), "{way}: {got}, expected {want}");
+        }
+    }
+}
+
 #[test]
 fn what_goes_not_with_windows_is_refused() {
     let dir = tempfile::tempdir().unwrap();
