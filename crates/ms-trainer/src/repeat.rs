@@ -4,7 +4,7 @@
 //! stage treats alike, one is executed and the others are counted like it. Also executed are those that meet something first
 //! or last: weights gathered before the first pass, gradients reduced after the last one.
 
-use ms_core::{ArenaUse, Device, Host, HostUse};
+use ms_core::{ArenaUse, Device, Host, HostUse, RankGroup};
 use ms_dist::ParallelCtx;
 use ms_dist::schedule::Action;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Cost {
     arena: ArenaUse,
     host: HostUse,
-    sent: BTreeMap<&'static str, u64>,
+    sent: BTreeMap<RankGroup, u64>,
 }
 
 impl Cost {
     /// The memory use of the rest of some work, given that of a part.
     fn without(&self, part: &Self) -> Self {
-        let of_part = |group: &&'static str| part.sent.get(*group).copied().unwrap_or(0);
+        let of_part = |group| part.sent.get(group).copied().unwrap_or(0);
         let sent = self.sent.iter().map(|(group, bytes)| (*group, bytes.saturating_sub(of_part(group))));
         let (arena, host) = (self.arena.without(part.arena), self.host.without(part.host));
         Self { arena, host, sent: sent.collect() }
@@ -42,7 +42,7 @@ pub(crate) struct Repeats {
     alone: BTreeMap<Action, Cost>,
     with_pairs: bool,
     /// Bytes that the counted actions sent, by group.
-    pub(crate) sent: BTreeMap<&'static str, u64>,
+    pub(crate) sent: BTreeMap<RankGroup, u64>,
 }
 
 /// The same action of another micro-batch.
@@ -124,7 +124,7 @@ impl Repeats {
     fn count(&mut self, cost: &Cost, device: &Device, host: Option<&Host>) {
         device.arena().count_again(&cost.arena);
         host.inspect(|host| host.count_again(&cost.host));
-        for (group, bytes) in &cost.sent {
+        for (&group, bytes) in &cost.sent {
             *self.sent.entry(group).or_default() += bytes;
         }
     }
