@@ -28,4 +28,4 @@ pub use partition::Partition;
 pub use rank_group::RankGroup;
 pub use region::Region;
 pub use ring_cache::{RingCache, RingCachePolicy};
-pub use topology::{Axis, Topology};
+pub use topology::{Axis, AxisPlace, Topology};

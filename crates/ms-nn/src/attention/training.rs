@@ -78,7 +78,8 @@ fn each_head(
     device: &Device,
     x: &Tensor,
     heads: HeadLayout,
-    (first, width): (usize, usize),
+    first: usize,
+    width: usize,
 ) -> Result<Tensor> {
     let copy = |i| Columns::Copy { start: i * width + first, len: heads.head_dim };
     device.columns(x, &(0..heads.groups).map(copy).collect::<Vec<_>>())
@@ -120,8 +121,8 @@ impl AttentionProbe {
         of: (&Tensor, f64, bool),
     ) -> Result<()> {
         let (device, dim) = (pass.g.device(), heads.head_dim);
-        let q = each_head(device, qkv, heads, (0, 3 * dim))?;
-        let k = each_head(device, qkv, heads, (dim, 3 * dim))?;
+        let q = each_head(device, qkv, heads, 0, 3 * dim)?;
+        let k = each_head(device, qkv, heads, dim, 3 * dim)?;
         self.see(pass, [&q, &k], heads, of)
     }
 
