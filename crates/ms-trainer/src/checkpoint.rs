@@ -271,7 +271,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     } else {
         state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
         state.schedule = choose_schedule(config, dir, stored.schedule)?;
-        resume_optimizer(config, engine, (&source, dir), stored.optimizer_step, stored.loss_scale)?;
+        resume_optimizer(config, engine, &source, dir, stored.optimizer_step, stored.loss_scale)?;
     }
     Ok(Some(state))
 }
@@ -346,7 +346,8 @@ fn say_other_arithmetic(engine: &Engine, dir: &Path, before: Option<&str>) {
 fn resume_optimizer(
     config: &TrainConfig,
     engine: &mut Engine,
-    (source, dir): (&Checkpoint, &Path),
+    source: &Checkpoint,
+    dir: &Path,
     step: u64,
     scaler: Option<Scaler>,
 ) -> Result<()> {

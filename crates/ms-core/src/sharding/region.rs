@@ -49,6 +49,11 @@ impl Region {
         lead && self.ranges.iter().all(|r| std::mem::replace(&mut next, r.end) == r.start) && next == size
     }
 
+    /// Its first element of the global tensor; 0 without any.
+    pub fn first(&self) -> usize {
+        self.runs().next().map_or(0, |run| run.0)
+    }
+
     /// The contiguous runs of the global tensor, in the order of the local one: `(first element, elements)`.
     ///
     /// Copying the runs one after the other makes the local tensor of the global one; the reverse puts a local
