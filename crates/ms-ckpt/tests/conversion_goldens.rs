@@ -3,16 +3,16 @@
 
 mod manifest;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use manifest::json;
 use ms_ckpt::layout::mcore::{FileGrid, Hints, Spelling};
-use ms_ckpt::{
-    ArgsForm, HfLayout, Mapped, Plan, Relation, Run, RunOptions, Sharding, open, open_with, safetensors,
-};
+use ms_ckpt::{ArgsForm, HfLayout, Plan, Relation, Run, RunOptions, Sharding, open, open_with};
 use ms_core::{DType, GridSizes};
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_testing::golden;
+use serde_json::Value;
 
 const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
 

@@ -4,7 +4,7 @@
 #[path = "../../../crates/ms-ckpt/tests/manifest/mod.rs"]
 mod manifest;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
