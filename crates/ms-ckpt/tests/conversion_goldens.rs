@@ -155,11 +155,9 @@ fn upstreams_own_files_are_read_whatever_wrote_them() {
 
 /// The files of a folder, without their checksums.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
-    entries
-        .filter(|p| p.is_file() && !p.ends_with(ms_ckpt::CHECKSUMS))
-        .map(|p| (p.file_name().unwrap().into(), std::fs::read(&p).unwrap()))
-        .collect()
+    let mut all = ms_testing::tree(dir);
+    all.remove(Path::new(ms_ckpt::CHECKSUMS));
+    all
 }
 
 #[test]
