@@ -6,6 +6,7 @@ mod upstream;
 
 use std::path::Path;
 
+use assert_cmd::Command;
 use made::{ms_convert, text};
 use ms_testing::tree;
 
