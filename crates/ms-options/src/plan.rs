@@ -190,11 +190,11 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
     let mut most = PassBytes::default();
     let mut now = PassBytes::default();
     for action in &schedule.stages[stage] {
-        let place = action.place();
-        let pass = match beyond.contains(&place) {
+        let whole = chunks[action.pass().chunk];
+        let pass = match beyond.contains(&action.pass()) {
             // The input is saved; the pass is recomputed as a whole.
-            true => PassBytes { kept: stream, again: chunks[place.1].kept, sent: 0 },
-            false => chunks[place.1],
+            true => PassBytes { kept: stream, again: whole.kept, sent: 0 },
+            false => whole,
         };
         match action {
             Action::Forward { .. } => {

@@ -6,7 +6,7 @@
 
 use ms_core::{ArenaUse, Device, Host, HostUse, RankGroup};
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::Action;
+use ms_dist::schedule::{Action, PassId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an action took and sent.
@@ -61,15 +61,15 @@ impl Repeats {
     pub(crate) fn of(
         actions: &[Action],
         overlapped: &BTreeSet<usize>,
-        dropped: &BTreeSet<(usize, usize)>,
+        dropped: &BTreeSet<PassId>,
     ) -> Self {
         // What is done with a micro-batch, and when.
         let mut done: BTreeMap<usize, Vec<(Action, bool, usize)>> = BTreeMap::new();
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
         for (at, &action) in actions.iter().enumerate() {
-            let (micro, _) = action.place();
+            let micro = action.pass().micro;
             let kind = of_micro(action, 0);
-            let drops = dropped.contains(&action.place());
+            let drops = dropped.contains(&action.pass());
             done.entry(micro).or_default().push((kind, drops, at));
             first.entry(kind).or_insert(micro);
             last.insert(kind, micro);
@@ -83,7 +83,7 @@ impl Repeats {
             while at < actions.len() {
                 let together = &actions[at..=at + usize::from(overlapped.contains(&at))];
                 if shown.insert(together.iter().map(|&a| of_micro(a, 0)).collect::<Vec<_>>()) {
-                    met.extend(together.iter().map(|a| a.place().0));
+                    met.extend(together.iter().map(|a| a.pass().micro));
                 }
                 at += together.len();
             }
@@ -111,7 +111,7 @@ impl Repeats {
 
     /// Counts `action` if another one stands for it.
     pub(crate) fn counted(&mut self, action: Action, device: &Device, host: Option<&Host>) -> bool {
-        let Some(&model) = self.like.get(&action.place().0) else { return false };
+        let Some(&model) = self.like.get(&action.pass().micro) else { return false };
         let cost = if self.with_pairs {
             self.alone[&of_micro(action, 0)].clone()
         } else {
@@ -141,7 +141,7 @@ impl Repeats {
             return work(None);
         }
         let kinds = pair.map(|action| of_micro(action, 0));
-        let counted = pair.map(|action| self.like.contains_key(&action.place().0));
+        let counted = pair.map(|action| self.like.contains_key(&action.pass().micro));
         if counted == [false; 2] {
             let (done, cost) = taken(on, || work(None));
             self.pairs.entry(kinds).or_insert(cost);
@@ -172,7 +172,7 @@ impl Repeats {
 
     /// Does the `work` of `action`, and remembers what it took if it stands for others.
     pub(crate) fn measured<T>(&mut self, action: Action, on: On<'_>, work: impl FnOnce() -> T) -> T {
-        let stands = self.like.values().any(|&model| model == action.place().0);
+        let stands = self.like.values().any(|&model| model == action.pass().micro);
         if !stands && !self.with_pairs {
             return work();
         }
@@ -239,7 +239,7 @@ mod tests {
                         let pair = [actions[at], actions[at + 1]];
                         if shown.insert(pair.map(|action| of_micro(action, 0))) {
                             assert!(
-                                pair.iter().all(|a| !repeats.like.contains_key(&a.place().0)),
+                                pair.iter().all(|a| !repeats.like.contains_key(&a.pass().micro)),
                                 "{pair:?}"
                             );
                         }
@@ -263,7 +263,7 @@ mod tests {
             let repeats = Repeats::of(actions, &BTreeSet::new(), &BTreeSet::new());
             let at = |action: Action| actions.iter().position(|a| *a == action).unwrap();
             for &action in actions {
-                if let Some(&model) = repeats.like.get(&action.place().0) {
+                if let Some(&model) = repeats.like.get(&action.pass().micro) {
                     assert!(at(of_micro(action, model)) < at(action));
                     assert!(!repeats.like.contains_key(&model));
                     repeated += 1;
