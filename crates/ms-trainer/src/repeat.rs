@@ -58,11 +58,7 @@ fn of_micro(action: Action, micro: usize) -> Action {
 impl Repeats {
     /// The repetitions among a stage's `actions`; those in `dropped` save only their input, and those at `beside` overlap
     /// with the next one.
-    pub(crate) fn of(
-        actions: &[Action],
-        overlapped: &BTreeSet<usize>,
-        dropped: &BTreeSet<PassId>,
-    ) -> Self {
+    pub(crate) fn of(actions: &[Action], overlapped: &BTreeSet<usize>, dropped: &BTreeSet<PassId>) -> Self {
         // What is done with a micro-batch, and when.
         let mut done: BTreeMap<usize, Vec<(Action, bool, usize)>> = BTreeMap::new();
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());

@@ -452,9 +452,8 @@ impl Loop<'_> {
     /// Saves an iteration that is to be there only until the next, where one is due. It is not the run's last word: at the end
     /// the iteration is saved all the same.
     fn save_passing(&mut self) -> Result<()> {
-        let due = |non_persistent: &&NonPersistent| {
-            is_due(non_persistent.interval.max(1), self.state.iteration)
-        };
+        let due =
+            |non_persistent: &&NonPersistent| is_due(non_persistent.interval.max(1), self.state.iteration);
         let Some(non_persistent) = self.config.checkpoint.non_persistent.as_ref().filter(due) else {
             return Ok(());
         };

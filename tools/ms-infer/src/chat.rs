@@ -110,7 +110,9 @@ impl Conversation {
     fn forget_surplus(&mut self, form: &Form, keep: usize) {
         let count = self.history.len();
         match form {
-            Form::Plain if count > 2 * PLAIN_TURNS + 1 => drop(self.history.drain(2 * PLAIN_TURNS..count - 1)),
+            Form::Plain if count > 2 * PLAIN_TURNS + 1 => {
+                drop(self.history.drain(2 * PLAIN_TURNS..count - 1))
+            }
             Form::Plain => {}
             _ => drop(self.history.drain(..count.saturating_sub(2 * keep + 1).next_multiple_of(2))),
         }

@@ -223,7 +223,8 @@ impl Assembled {
     /// Checks that weights and adapters are whole.
     fn check_complete(&self, folder: &Path, config: &ModelConfig, only_adapters: bool) -> Result<()> {
         let low_rank = self.globals.iter().filter(|(name, _)| matches!(name.kind(), TensorKind::LowRank(..)));
-        let mut wanted: Vec<(Name, usize)> = low_rank.map(|(name, g)| (name.clone(), g.shape.numel())).collect();
+        let mut wanted: Vec<(Name, usize)> =
+            low_rank.map(|(name, g)| (name.clone(), g.shape.numel())).collect();
         if !only_adapters {
             let lacks = |s: &ParamSpec| {
                 config.reward && is_idle(&s.slot) && !self.globals.contains_key(s.name.as_str())

@@ -55,12 +55,7 @@ impl Partition {
     ///
     /// # Errors
     /// [`Error::Partition`] if a dimension does not divide evenly.
-    pub fn region_on(
-        &self,
-        name: &str,
-        shape: &Shape,
-        place: impl Fn(Axis) -> AxisPlace,
-    ) -> Result<Region> {
+    pub fn region_on(&self, name: &str, shape: &Shape, place: impl Fn(Axis) -> AxisPlace) -> Result<Region> {
         let length = |dim: usize| shape.get(dim).copied().unwrap_or(0);
         let even = |dim: usize, total: usize, parts: usize, coord: usize, size: usize| {
             if total == 0 || parts == 0 || !total.is_multiple_of(parts) || coord >= size {

@@ -190,11 +190,7 @@ impl Schedule {
     /// # Source
     /// MindSpeed, `mindspeed/core/pipeline_parallel/ripipe_schedules.py`: as many passes as a pipeline has chunks are kept
     /// live.
-    pub fn recomputed_in_bubble(
-        &self,
-        stage: usize,
-        ends: impl Fn(usize) -> bool,
-    ) -> BTreeSet<PassId> {
+    pub fn recomputed_in_bubble(&self, stage: usize, ends: impl Fn(usize) -> bool) -> BTreeSet<PassId> {
         let (mut kept, mut beyond) = (0usize, BTreeSet::new());
         for action in &self.stages[stage] {
             let pass = action.pass();

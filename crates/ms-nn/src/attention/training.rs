@@ -74,13 +74,7 @@ enum ProbeState {
 }
 
 /// Heads that each have queries, keys and values, `width` columns apart: those of `x` that begin at column `first` of a head.
-fn each_head(
-    device: &Device,
-    x: &Tensor,
-    heads: HeadLayout,
-    first: usize,
-    width: usize,
-) -> Result<Tensor> {
+fn each_head(device: &Device, x: &Tensor, heads: HeadLayout, first: usize, width: usize) -> Result<Tensor> {
     let copy = |i| Columns::Copy { start: i * width + first, len: heads.head_dim };
     device.columns(x, &(0..heads.groups).map(copy).collect::<Vec<_>>())
 }

@@ -354,7 +354,10 @@ fn tensor_parallel_ranks_send_what_the_formulas_say() {
     // sublayer is gathered again for the gradients of its weights.
     let norms = ((2 * c.layers + 1) * c.hidden * 4) as u64;
     let again = 2 * c.layers as u64 * (x / 2);
-    assert_eq!(shared.sent[0][&RankGroup::Tp], micro * (2 * crossings * (x / 2 + x / 2) + again + statistics) + norms);
+    assert_eq!(
+        shared.sent[0][&RankGroup::Tp],
+        micro * (2 * crossings * (x / 2 + x / 2) + again + statistics) + norms
+    );
 }
 
 #[test]

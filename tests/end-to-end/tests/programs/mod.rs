@@ -5,8 +5,8 @@
 use ms_cli::megatron::{Flag, Line, Upstream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Time after which a program counts as hanging: a minute on a machine with other work, or `MS_PATIENCE` seconds.
