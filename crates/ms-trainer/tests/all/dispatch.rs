@@ -141,21 +141,13 @@ fn ranks_send_around_experts_what_the_formulas_say() {
                 for (rank, sent) in got.sent.iter().enumerate() {
                     let of = |group: RankGroup| sent.get(&group).copied().unwrap_or(0) as usize;
                     let planned = |of: fn(&ExpertBytes) -> usize| passes * c.layers * of(planned);
-                    assert_eq!(
-                        of(RankGroup::Ep),
-                        planned(|b| b.ep),
-                        "to other experts, rank {rank}: {case:?}"
-                    );
-                    assert_eq!(
-                        of(RankGroup::TpEp),
-                        planned(|b| b.tp_ep),
-                        "around experts, rank {rank}: {case:?}"
-                    );
-                    assert_eq!(
-                        of(RankGroup::ExpertTp),
-                        planned(|b| b.etp),
-                        "to one expert, rank {rank}: {case:?}"
-                    );
+                    for (group, want, what) in [
+                        (RankGroup::Ep, planned(|b| b.ep), "to other experts"),
+                        (RankGroup::TpEp, planned(|b| b.tp_ep), "around experts"),
+                        (RankGroup::ExpertTp, planned(|b| b.etp), "to one expert"),
+                    ] {
+                        assert_eq!(of(group), want, "{what}, rank {rank}: {case:?}");
+                    }
                     // What attention and the ends send in addition is the same.
                     let beside = |i: usize| {
                         let (_, planned, got): &(Case, ExpertBytes, Found) = &each[i];
