@@ -154,32 +154,13 @@ impl ParallelCtx {
         self.grid.coord(self.rank, axis)
     }
 
-    pub(crate) fn groups_mut(&mut self) -> [&mut Arc<dyn Communicator>; 18] {
+    pub(crate) fn groups_mut(&mut self) -> impl Iterator<Item = &mut Arc<dyn Communicator>> {
         let Self {
             tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..
         } = self;
-        let DataParallelGroups { intra, inter } = &mut self.replicas;
-        let DataParallelGroups { intra: expert_intra, inter: expert_inter } = &mut self.expert_replicas;
-        [
-            tp,
-            cp,
-            ulysses,
-            ring,
-            dp,
-            dp_cp,
-            pp,
-            embedding,
-            ep,
-            etp,
-            tp_ep,
-            edp,
-            stage,
-            world,
-            intra,
-            inter,
-            expert_intra,
-            expert_inter,
-        ]
+        let groups = [tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world];
+        let parts = [&mut self.replicas, &mut self.expert_replicas].into_iter();
+        groups.into_iter().chain(parts.flat_map(|part| [&mut part.intra, &mut part.inter]))
     }
 
     /// Its groups with their kinds.
