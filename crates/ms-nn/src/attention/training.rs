@@ -129,7 +129,7 @@ impl AttentionProbe {
         heads: HeadLayout,
         of: (&Tensor, f64, bool),
     ) -> Result<()> {
-        let k = each_head(pass.g.device(), kv, heads, (0, 2 * heads.head_dim))?;
+        let k = each_head(pass.g.device(), kv, heads, 0, 2 * heads.head_dim)?;
         self.see(pass, [q, &k], heads, of)
     }
 
