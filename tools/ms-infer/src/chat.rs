@@ -109,13 +109,12 @@ impl Conversation {
     /// Forgets turns beyond the latest `keep`, or beyond what a conversation without a template has.
     fn forget_surplus(&mut self, form: &Form, keep: usize) {
         let count = self.history.len();
-        match form {
-            Form::Plain if count > 2 * PLAIN_TURNS + 1 => {
-                drop(self.history.drain(2 * PLAIN_TURNS..count - 1))
-            }
-            Form::Plain => {}
-            _ => drop(self.history.drain(..count.saturating_sub(2 * keep + 1).next_multiple_of(2))),
-        }
+        let surplus = match form {
+            Form::Plain if count > 2 * PLAIN_TURNS + 1 => 2 * PLAIN_TURNS..count - 1,
+            Form::Plain => 0..0,
+            _ => 0..count.saturating_sub(2 * keep + 1).next_multiple_of(2),
+        };
+        self.history.drain(surplus);
     }
 
     /// The tokens of the prompt's text, and the prompt. What does not fit the `window` any more is forgotten, the oldest first;
