@@ -1,5 +1,6 @@
 //! Stored tensors: tensors as they lie in files, and which parts of the model they hold.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use ms_core::{DType, Region, Shape};
 
 use crate::Mapped;
 use crate::fp8::Blocks;
+use crate::name::Name;
 use crate::nf4::Quantised;
 
 /// A tensor as it lies in a file.
@@ -85,4 +87,21 @@ pub(crate) struct Global {
     pub(crate) shape: Shape,
     pub(crate) dtype: DType,
     pub(crate) pieces: Vec<Piece>,
+}
+
+impl Global {
+    /// The tensor of this name among others, where it begins without pieces.
+    pub(crate) fn among<'a>(
+        all: &'a mut BTreeMap<Name, Self>,
+        name: &Name,
+        shape: Shape,
+        dtype: DType,
+    ) -> &'a mut Self {
+        all.entry(name.clone()).or_insert_with(|| Self { shape, dtype, pieces: Vec::new() })
+    }
+
+    /// Elements that its pieces have together.
+    pub(crate) fn covered(&self) -> usize {
+        self.pieces.iter().map(|p| p.region.local_shape().numel()).sum()
+    }
 }

@@ -1,7 +1,7 @@
 //! A rank's coordinates and its process groups.
 
 use crate::{Communicator, ContextParallel, DataParallelGroups, Error, Fabric, LinearOverlap, Result};
-use ms_core::{Axis, Digits, Dispatcher, Grid, RingCache};
+use ms_core::{Axis, Digits, Dispatcher, Grid, RankGroup, RingCache};
 use std::sync::Arc;
 
 /// How the ranks of a grid share tokens and exchange them.
@@ -100,24 +100,24 @@ impl ParallelCtx {
             let message = format!("the grid has {} ranks, the run has {world}", grid.world());
             return Err(Error::Core(ms_core::Error::Topology(message)));
         }
-        // Groups of one name are disjoint, so all ranks request theirs in the same order.
-        let group = |name: &str| {
-            let ranks = grid.group(name, rank).unwrap_or_else(|| vec![rank]);
+        // Groups of one kind are disjoint, so all ranks request theirs in the same order.
+        let group = |group| {
+            let ranks = grid.group(group, rank).unwrap_or_else(|| vec![rank]);
             fabric.group(&ranks)
         };
-        let split = |of: &Arc<dyn Communicator>, intra: &str, inter: &str| -> Result<DataParallelGroups> {
+        let split = |of: &Arc<dyn Communicator>, intra, inter| -> Result<DataParallelGroups> {
             // What all ranks of a group do together is done, and counted, in that group.
-            let part = |name: &str| match grid.group(name, rank) {
+            let part = |kind| match grid.group(kind, rank) {
                 Some(ranks) if ranks.len() == of.size() => Ok(of.clone()),
-                _ => group(name),
+                _ => group(kind),
             };
             Ok(DataParallelGroups { intra: part(intra)?, inter: part(inter)? })
         };
-        let (dp_cp, edp) = (group("dp-cp")?, group("expert-dp")?);
+        let (dp_cp, edp) = (group(RankGroup::DpCp)?, group(RankGroup::ExpertDp)?);
         Ok(Self {
             rank,
-            replicas: split(&dp_cp, "dp-cp-intra", "dp-cp-inter")?,
-            expert_replicas: split(&edp, "expert-dp-intra", "expert-dp-inter")?,
+            replicas: split(&dp_cp, RankGroup::DpCpIntra, RankGroup::DpCpInter)?,
+            expert_replicas: split(&edp, RankGroup::ExpertDpIntra, RankGroup::ExpertDpInter)?,
             dp_cp,
             edp,
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
@@ -126,18 +126,18 @@ impl ParallelCtx {
             ring_cache,
             dispatcher,
             overlap_experts,
-            tp: group("tp")?,
-            cp: group("cp")?,
-            ulysses: group("ulysses")?,
-            ring: group("ring")?,
-            dp: group("dp")?,
-            pp: group("pp")?,
-            embedding: group("embedding")?,
-            ep: group("ep")?,
-            etp: group("expert-tp")?,
-            tp_ep: group("tp-ep")?,
-            stage: group("tp-dp-cp")?,
-            world: fabric.group(&(0..world).collect::<Vec<_>>())?,
+            tp: group(RankGroup::Tp)?,
+            cp: group(RankGroup::Cp)?,
+            ulysses: group(RankGroup::Ulysses)?,
+            ring: group(RankGroup::Ring)?,
+            dp: group(RankGroup::Dp)?,
+            pp: group(RankGroup::Pp)?,
+            embedding: group(RankGroup::Embedding)?,
+            ep: group(RankGroup::Ep)?,
+            etp: group(RankGroup::ExpertTp)?,
+            tp_ep: group(RankGroup::TpEp)?,
+            stage: group(RankGroup::TpDpCp)?,
+            world: group(RankGroup::World)?,
             digits: Digits::of(&grid),
             grid,
         })
@@ -154,74 +154,50 @@ impl ParallelCtx {
         self.grid.coord(self.rank, axis)
     }
 
-    pub(crate) fn groups_mut(&mut self) -> [&mut Arc<dyn Communicator>; 18] {
-        let Self {
-            tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..
-        } = self;
-        let DataParallelGroups { intra, inter } = &mut self.replicas;
-        let DataParallelGroups { intra: expert_intra, inter: expert_inter } = &mut self.expert_replicas;
-        [
-            tp,
-            cp,
-            ulysses,
-            ring,
-            dp,
-            dp_cp,
-            pp,
-            embedding,
-            ep,
-            etp,
-            tp_ep,
-            edp,
-            stage,
-            world,
-            intra,
-            inter,
-            expert_intra,
-            expert_inter,
-        ]
-    }
-
-    /// Names of the groups of [`ParallelCtx::sent_bytes`].
-    pub const GROUPS: [&'static str; 18] = [
-        "tp",
-        "cp",
-        "ulysses",
-        "ring",
-        "dp",
-        "dp-cp",
-        "pp",
-        "embedding",
-        "ep",
-        "expert-tp",
-        "tp-ep",
-        "expert-dp",
-        "tp-dp-cp",
-        "world",
-        "dp-cp-intra",
-        "dp-cp-inter",
-        "expert-dp-intra",
-        "expert-dp-inter",
-    ];
-
-    /// Bytes that this rank has sent so far, by group; groups of one rank are left out, and identical groups count once,
-    /// under the first name.
-    pub fn sent_bytes(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn groups_mut(&mut self) -> impl Iterator<Item = &mut Arc<dyn Communicator>> {
         let Self {
             tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..
         } = self;
         let groups = [tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world];
-        let parts = [(&self.replicas, dp_cp), (&self.expert_replicas, edp)];
-        let parts = parts
-            .into_iter()
-            .flat_map(|(part, whole)| [&part.intra, &part.inter].map(|p| (p, p.size() < whole.size())));
-        let groups = groups.into_iter().map(|group| (group, true)).chain(parts);
-        Self::GROUPS
-            .into_iter()
-            .zip(groups)
-            .filter(|(_, (group, counts))| *counts && group.size() > 1)
-            .map(|(name, (group, _))| (name, group.sent_bytes()))
-            .collect()
+        let parts = [&mut self.replicas, &mut self.expert_replicas].into_iter();
+        groups.into_iter().chain(parts.flat_map(|part| [&mut part.intra, &mut part.inter]))
+    }
+
+    /// Its groups with their kinds.
+    pub fn groups(&self) -> [(RankGroup, &Arc<dyn Communicator>); 18] {
+        [
+            (RankGroup::Tp, &self.tp),
+            (RankGroup::Cp, &self.cp),
+            (RankGroup::Ulysses, &self.ulysses),
+            (RankGroup::Ring, &self.ring),
+            (RankGroup::Dp, &self.dp),
+            (RankGroup::DpCp, &self.dp_cp),
+            (RankGroup::Pp, &self.pp),
+            (RankGroup::Embedding, &self.embedding),
+            (RankGroup::Ep, &self.ep),
+            (RankGroup::ExpertTp, &self.etp),
+            (RankGroup::TpEp, &self.tp_ep),
+            (RankGroup::ExpertDp, &self.edp),
+            (RankGroup::TpDpCp, &self.stage),
+            (RankGroup::World, &self.world),
+            (RankGroup::DpCpIntra, &self.replicas.intra),
+            (RankGroup::DpCpInter, &self.replicas.inter),
+            (RankGroup::ExpertDpIntra, &self.expert_replicas.intra),
+            (RankGroup::ExpertDpInter, &self.expert_replicas.inter),
+        ]
+    }
+
+    /// Bytes that this rank has sent so far, by group; groups of one rank are left out, and identical groups count once,
+    /// under the first name.
+    pub fn sent_bytes(&self) -> Vec<(RankGroup, u64)> {
+        let counts = |(group, comm): &(RankGroup, &Arc<dyn Communicator>)| match group {
+            _ if comm.size() == 1 => false,
+            RankGroup::DpCpIntra | RankGroup::DpCpInter => comm.size() < self.dp_cp.size(),
+            RankGroup::ExpertDpIntra | RankGroup::ExpertDpInter => comm.size() < self.edp.size(),
+            _ => true,
+        };
+        let counted = self.groups().into_iter().filter(counts);
+        counted.map(|(group, comm)| (group, comm.sent_bytes())).collect()
     }
 
     /// `rank 3 (dp 1, tp 1)`: for messages.

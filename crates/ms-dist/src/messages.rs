@@ -60,7 +60,7 @@ impl MessageFabric {
     pub(crate) fn lost(&self, rank: usize, reason: &str) -> Option<impl FnOnce() + Send + 'static> {
         let note = [&[LOST][..], &(rank as u64).to_le_bytes(), reason.as_bytes()].concat();
         let fabric = self.clone();
-        self.mailbox.lost(rank, reason).then(|| move || fabric.tell(&note))
+        self.mailbox.lost(rank, reason).then_some(move || fabric.tell(&note))
     }
 
     /// Whether `rank` has ended, successfully or not.

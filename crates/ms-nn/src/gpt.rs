@@ -114,15 +114,15 @@ impl Gpt {
         max_position: usize,
         each_length: bool,
     ) -> Result<Self> {
-        let tp = (position.grid.coord(position.rank, Axis::Tp), position.grid.size(Axis::Tp));
-        ms_spec::check_cut(config, tp.1)?;
+        let tp = position.grid.dense().place(position.rank, Axis::Tp);
+        ms_spec::check_cut(config, tp.size)?;
         ms_spec::check_expert_cut(
             config,
             position.grid.size(Axis::Ep),
             position.grid.expert().size(Axis::Tp),
         )?;
         let whole = position.context.sees_whole_documents();
-        ms_spec::check_context(config, tp.1, position.grid.size(Axis::Cp), whole)?;
+        ms_spec::check_context(config, tp.size, position.grid.size(Axis::Cp), whole)?;
         if config.reward {
             return Err(Error::Unsupported {
                 family: config.family,
@@ -143,9 +143,7 @@ impl Gpt {
         let attention = attention::builder(config, tp, &rotary)?;
         let halves: &[Option<usize>] =
             if config.block == Block::Shortcut { &[Some(0), Some(1)] } else { &[None] };
-        let etp = position.grid.expert();
-        let tp_of_experts = (etp.coord(position.rank, Axis::Tp), etp.size(Axis::Tp));
-        let cut = ShardCoords { tp, etp: tp_of_experts };
+        let cut = ShardCoords { tp, etp: position.grid.expert().place(position.rank, Axis::Tp) };
         let mut predictors = Vec::new();
         let mut chunks = Vec::new();
         for items in position.placement.stage(stage) {

@@ -10,7 +10,7 @@ use crate::params::Linear;
 use crate::pass::{OverlappedPass, Pass, run_recomputed};
 use crate::residual::NormShape;
 use crate::residual::Residual;
-use ms_core::{Graph, Var, ops};
+use ms_core::{AxisPlace, Graph, Var, ops};
 use ms_spec::Swapped;
 use std::sync::Arc;
 
@@ -49,13 +49,13 @@ pub(crate) struct Layer {
     residuals: Option<[Arc<dyn Residual>; 2]>,
 }
 
-/// A rank's place among those that share a layer: coordinate and size.
+/// A rank's place among those that share a layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardCoords {
     /// Among the ranks that share a matrix.
-    pub(crate) tp: (usize, usize),
+    pub(crate) tp: AxisPlace,
     /// Among the ranks that share an expert.
-    pub(crate) etp: (usize, usize),
+    pub(crate) etp: AxisPlace,
 }
 
 impl Layer {

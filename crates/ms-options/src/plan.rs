@@ -14,7 +14,7 @@ pub use layouts::Layouts;
 use memory_estimate::MemoryEstimate;
 pub use memory_estimate::check as check_memory;
 use ms_cli::Usage;
-use ms_core::{Axis, Grid, OptimizerSharding, ParamId};
+use ms_core::{Axis, Grid, OptimizerSharding, ParamId, RankGroup};
 use ms_dist::ContextParallel;
 use ms_dist::buckets::{BucketPlan, Bucketing};
 use ms_dist::schedule::{Action, Report, Schedule};
@@ -87,8 +87,8 @@ pub fn plan(r: &Resolved) -> Result<Value> {
 
 /// Every group of ranks by name.
 fn groups(grid: &Grid) -> Map<String, Value> {
-    let group = |name: &str| (name.to_owned(), json!(grid.groups(name)));
-    Grid::GROUPS.into_iter().map(group).collect()
+    let listed = RankGroup::ALL.iter().filter(|group| **group != RankGroup::World);
+    listed.map(|&group| (group.name().to_owned(), json!(grid.groups(group)))).collect()
 }
 
 /// The order of work, and what it costs on paper.
@@ -190,11 +190,11 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
     let mut most = PassBytes::default();
     let mut now = PassBytes::default();
     for action in &schedule.stages[stage] {
-        let place = action.place();
-        let pass = match beyond.contains(&place) {
+        let whole = chunks[action.pass().chunk];
+        let pass = match beyond.contains(&action.pass()) {
             // The input is saved; the pass is recomputed as a whole.
-            true => PassBytes { kept: stream, again: chunks[place.1].kept, sent: 0 },
-            false => chunks[place.1],
+            true => PassBytes { kept: stream, again: whole.kept, sent: 0 },
+            false => whole,
         };
         match action {
             Action::Forward { .. } => {
@@ -314,16 +314,16 @@ fn communication(
 
 /// The bytes that the first rank of a stage sends in an iteration, by axis.
 fn sent(r: &Resolved, held: &[PlacedParam], stage: usize, first: &Rehearsal) -> Result<Value> {
-    let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
+    let of = |groups: &[RankGroup]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
     let (gradients, weights) = communication::of_data_parallelism(r, held, stage)?;
     Ok(json!({
         "dp_reduce_scatter": gradients,
         "dp_all_gather": weights,
-        "tp": of(&["tp"]),
-        "expert_tp": of(&["expert-tp"]),
-        "pp": of(&["pp", "embedding"]),
-        "cp": of(&["cp", "ulysses", "ring"]),
-        "ep": of(&["ep", "tp-ep"]),
+        "tp": of(&[RankGroup::Tp]),
+        "expert_tp": of(&[RankGroup::ExpertTp]),
+        "pp": of(&[RankGroup::Pp, RankGroup::Embedding]),
+        "cp": of(&[RankGroup::Cp, RankGroup::Ulysses, RankGroup::Ring]),
+        "ep": of(&[RankGroup::Ep, RankGroup::TpEp]),
     }))
 }
 

@@ -41,7 +41,7 @@ use options::Options;
 use routing::routing;
 use schedule::Extent;
 use std::path::PathBuf;
-use topology::{Topology, TopologyInputs};
+use topology::{Topology, TopologyInputs, WorldSize};
 
 options! {
     /// The element type.
@@ -156,9 +156,9 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     }
     o.precision.check()?;
     o.samples.check_stage()?;
-    let (world, said) = world::ranks(o, planned, launched)?;
+    let world = world::ranks(o, planned, launched)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads_per_rank = o.compute.threads().unwrap_or((cores / world).max(1)).max(1);
+    let threads_per_rank = o.compute.threads().unwrap_or((cores / world.ranks).max(1)).max(1);
     let seq_length = o.batches.seq_length()?;
     let missing = o.tokenizer.named().filter(|path| planned && !path.exists());
     if let Some(path) = missing {
@@ -170,7 +170,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let tokenizer = samples::tokenizer(&o.samples, o.tokenizer.named().filter(|_| missing.is_none()))?;
     let (model, model_from) =
         trained_model(o, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned, seq_length)?;
-    let topology = spread(o, purpose, (world, &said), &model)?;
+    let topology = spread(o, purpose, &world, &model)?;
     let dp = topology.grid.size(Axis::Dp);
     let batch = o.batches.sizes(dp)?;
     let (train_iters, train_samples) = o.batches.length(&batch, o.logging.skip_train || planned)?;
@@ -193,13 +193,13 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.parallel.dispatcher, &model)?;
     let longest_row = longest_row(data.as_ref(), &topology, seq_length, batch.micro)?;
     let tp_overlap = tp_overlap(o, &topology, longest_row * batch.micro)?;
-    let shares = (topology.grid.size(Axis::Tp), topology.parallel.sequence_parallel);
-    tp_overlap::check_gathers(&o.tp_overlap, &model, shares)?;
+    let tp = topology.grid.size(Axis::Tp);
+    tp_overlap::check_gathers(&o.tp_overlap, &model, tp, topology.parallel.sequence_parallel)?;
     let memory = memory(o, &model, &topology)?;
     let pipeline = pipeline(o, &model, &topology, batch.global / (batch.micro * dp).max(1))?;
     let loss = loss(o, &model, data.as_ref())?;
     let distributed = topology.grid.optimizer() != OptimizerSharding::Replicated;
-    let optimizer = update::optimizer(&o.update, &o.precision, (topology.stages.pp, distributed))?;
+    let optimizer = update::optimizer(&o.update, &o.precision, topology.stages.pp, distributed)?;
     let dropout = dropout(&o.dropout, &model)?;
     let data_parallel = data_parallel(o, &model, &topology)?;
     let checkpoint = checkpoint(o, planned, &model)?;
@@ -245,11 +245,11 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     Ok(Resolved {
         config,
         data,
-        world,
+        world: world.ranks,
         topology,
         threads_per_rank,
         profile_dir: o.logging.profile_folder.clone(),
-        profiled: o.logging.profiled_ranks(world)?,
+        profiled: o.logging.profiled_ranks(world.ranks)?,
         model_from,
         smart_swap: None,
     })
@@ -282,7 +282,7 @@ fn trained_model(
 ///
 /// # Errors
 /// If sizes do not fit, or ranks that are to be started cannot have this topology.
-fn spread(o: &Options, purpose: Purpose, world: (usize, &str), model: &ModelConfig) -> Result<Topology> {
+fn spread(o: &Options, purpose: Purpose, world: &WorldSize, model: &ModelConfig) -> Result<Topology> {
     let inputs = TopologyInputs {
         world,
         upstream: o.upstream,

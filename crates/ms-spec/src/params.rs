@@ -92,8 +92,7 @@ pub struct ParamSpec {
 /// As [`Partition::region_on`].
 pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
     let topology = if spec.of_experts() { grid.expert() } else { grid.dense() };
-    let position = |axis| (topology.coord(rank, axis), topology.size(axis));
-    Ok(spec.partition.region_on(&spec.name, &spec.shape, position)?)
+    Ok(spec.partition.region_on(&spec.name, &spec.shape, |axis| topology.place(rank, axis))?)
 }
 
 impl ParamSpec {

@@ -218,40 +218,11 @@ pub(crate) fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
 pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<RunState>> {
     let Some(dir) = &config.checkpoint.load else { return Ok(None) };
     if config.checkpoint.load_step.is_none() && !ms_ckpt::present(dir) {
-        check_nothing_there(dir)?;
-        if config.checkpoint.upcycling {
-            return Err(mismatch(
-                dir,
-                "checkpoint",
-                "that of a dense model, for --moe-use-upcycling",
-                "none",
-            ));
-        }
-        if config.checkpoint.exit_on_missing {
-            return Err(mismatch(dir, "checkpoint", "one, because of --exit-on-missing-checkpoint", "none"));
-        }
-        if engine.ctx.rank == 0 {
-            tracing::warn!("{}: no checkpoint there", dir.display());
-        }
+        begin_without(config, engine, dir)?;
         return Ok(None);
     }
-    let source = match config.checkpoint.load_step {
-        Some(step) => ms_ckpt::open_iteration(dir, step),
-        None => ms_ckpt::open(dir),
-    };
-    let source = source.map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
-    if engine.ctx.rank == 0 {
-        source.check_sums().map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
-    }
-    if config.checkpoint.upcycling {
-        engine.draw_some(config.seed, upcycling::is_drawn)?;
-        read_dense(&source, engine)?;
-    } else if engine.optimizer.weights_stand_alone() {
-        let specs = engine.model.specs().to_vec();
-        let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
-        let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
-        source.load_into(&mut engine.store, &weights)?;
-    }
+    let source = open_whole(config, engine, dir)?;
+    read_whole_weights(config, engine, &source)?;
     let mut state = RunState::begun(dir.clone(), config);
     // Our runs say so. Megatron files without consumed samples contain only weights, as converters write them.
     let ours = source.form() == Form::Sharded && !source.state()["schedule"].is_null();
@@ -284,15 +255,82 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     } else {
         from_megatron(&source, config)?
     };
+    state.consumed_train_samples = stored.consumed_train_samples;
+    state.consumed_valid_samples = stored.consumed_valid_samples;
+    state.floating_point_operations = stored.num_floating_point_operations_so_far;
     if config.checkpoint.upcycling {
         // As upstream: data goes on where the dense model's run came to, its iterations and schedule begin anew.
-        state.consumed_train_samples = stored.consumed_train_samples;
-        state.consumed_valid_samples = stored.consumed_valid_samples;
-        state.floating_point_operations = stored.num_floating_point_operations_so_far;
         engine.adopt_weights()?;
         return Ok(Some(state));
     }
-    if let Some(before) = stored.arithmetic.filter(|before| *before != engine.device.arithmetic())
+    say_other_arithmetic(engine, dir, stored.arithmetic.as_deref());
+    state.iteration = if release { 0 } else { stored.iteration };
+    // As upstream, the schedule is the optimizer's: without it both begin anew.
+    if no_load_optim {
+        read_masters(&source, engine, false)?;
+    } else {
+        state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
+        state.schedule = choose_schedule(config, dir, stored.schedule)?;
+        resume_optimizer(config, engine, &source, dir, stored.optimizer_step, stored.loss_scale)?;
+    }
+    Ok(Some(state))
+}
+
+/// Checks that a run may begin although `dir` has no checkpoint, and says so.
+///
+/// # Errors
+/// If one was meant to be there, or must be.
+fn begin_without(config: &TrainConfig, engine: &Engine, dir: &Path) -> Result<()> {
+    check_nothing_there(dir)?;
+    if config.checkpoint.upcycling {
+        return Err(mismatch(dir, "checkpoint", "that of a dense model, for --moe-use-upcycling", "none"));
+    }
+    if config.checkpoint.exit_on_missing {
+        return Err(mismatch(dir, "checkpoint", "one, because of --exit-on-missing-checkpoint", "none"));
+    }
+    if engine.ctx.rank == 0 {
+        tracing::warn!("{}: no checkpoint there", dir.display());
+    }
+    Ok(())
+}
+
+/// Opens the checkpoint in `dir`, of which one rank compares the files with their checksums.
+fn open_whole(config: &TrainConfig, engine: &Engine, dir: &Path) -> Result<Checkpoint> {
+    let step = config.checkpoint.load_step;
+    let source = match step {
+        Some(step) => ms_ckpt::open_iteration(dir, step),
+        None => ms_ckpt::open(dir),
+    };
+    let source = source.map_err(|e| or_an_older_one(dir, step, e))?;
+    if engine.ctx.rank == 0 {
+        source.check_sums().map_err(|e| or_an_older_one(dir, step, e))?;
+    }
+    Ok(source)
+}
+
+/// Reads this rank's weights where they do not come of master weights: those of a dense model, whose MLPs are copied to
+/// experts and which then become master weights, and such as master weights do not round to.
+fn read_whole_weights(config: &TrainConfig, engine: &mut Engine, source: &Checkpoint) -> Result<()> {
+    let from_dense = config.checkpoint.upcycling;
+    if from_dense {
+        engine.draw_some(config.seed, upcycling::is_drawn)?;
+    } else if !engine.optimizer.weights_stand_alone() {
+        return Ok(());
+    }
+    let specs = engine.model.specs().to_vec();
+    let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
+    let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
+    if from_dense {
+        upcycling::read_weights(source, &mut engine.store, weights)?;
+    } else {
+        source.load_into(&mut engine.store, &weights)?;
+    }
+    Ok(())
+}
+
+/// Says if products of bf16 were summed in another order `before`.
+fn say_other_arithmetic(engine: &Engine, dir: &Path, before: Option<&str>) {
+    if let Some(before) = before.filter(|before| *before != engine.device.arithmetic())
         && engine.dtype() == DType::Bf16
         && engine.ctx.rank == 0
     {
@@ -302,38 +340,38 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
             engine.device.arithmetic()
         );
     }
-    state.iteration = if release { 0 } else { stored.iteration };
-    state.consumed_train_samples = stored.consumed_train_samples;
-    state.consumed_valid_samples = stored.consumed_valid_samples;
-    state.floating_point_operations = stored.num_floating_point_operations_so_far;
-    // As upstream, the schedule is the optimizer's: without it both begin anew.
-    if !no_load_optim {
-        state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
-        state.schedule = choose_schedule(config, dir, stored.schedule)?;
-    }
-    let kept = source.has_states(config.optimizer.update.state_names());
-    if no_load_optim || !kept {
-        if !no_load_optim && engine.ctx.rank == 0 {
-            let names = config.optimizer.update.state_names().join(", ");
+}
+
+/// Reads the state of the optimizer after `step` updates; without one of the rule that is asked for, it begins anew.
+fn resume_optimizer(
+    config: &TrainConfig,
+    engine: &mut Engine,
+    source: &Checkpoint,
+    dir: &Path,
+    step: u64,
+    scaler: Option<Scaler>,
+) -> Result<()> {
+    let (rule, dir) = (config.optimizer.update, dir.display());
+    let reports = engine.ctx.rank == 0;
+    if !source.has_states(rule.state_names()) {
+        if reports {
+            let names = rule.state_names().join(", ");
             tracing::warn!(
-                "{}: there is no {names} of the parameters, as --optimizer keeps it: the optimizer starts with a new state",
-                dir.display()
+                "{dir}: there is no {names} of the parameters, as --optimizer keeps it: the optimizer starts with a new state"
             );
         }
-        read_masters(&source, engine, !no_load_optim)?;
-    } else {
-        read_optimizer(&source, engine, config.optimizer.update, stored.optimizer_step)?;
-        // The scale is part of the optimizer's state.
-        match (stored.loss_scale, config.optimizer.loss_scale) {
-            (Some(scaler), LossScale::Dynamic { .. }) => engine.set_scaler(scaler),
-            (None, LossScale::Dynamic { initial, .. }) if engine.ctx.rank == 0 => tracing::warn!(
-                "{}: there is no loss scale: it begins at --initial-loss-scale {initial}",
-                dir.display()
-            ),
-            _ => {}
-        }
+        return read_masters(source, engine, true);
     }
-    Ok(Some(state))
+    read_optimizer(source, engine, rule, step)?;
+    // The scale is part of the optimizer's state.
+    match (scaler, config.optimizer.loss_scale) {
+        (Some(scaler), LossScale::Dynamic { .. }) => engine.set_scaler(scaler),
+        (None, LossScale::Dynamic { initial, .. }) if reports => {
+            tracing::warn!("{dir}: there is no loss scale: it begins at --initial-loss-scale {initial}");
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// A Megatron run to be resumed with an optimizer state that is missing or incomplete.
@@ -396,14 +434,6 @@ fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Erro
         None => format!("no older one is whole: {damaged}"),
     };
     Error::Damaged { source: error, hint }
-}
-
-/// Reads the weights of a dense model, whose MLPs are copied to experts. They then become master weights.
-fn read_dense(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
-    let specs = engine.model.specs().to_vec();
-    let local = |(i, spec)| Ok((ParamId(i as u32), spec, region(engine, spec)?));
-    let weights = specs.iter().enumerate().map(local).collect::<Result<Vec<_>>>()?;
-    Ok(upcycling::read_weights(source, &mut engine.store, weights)?)
 }
 
 /// Reads state `which` of what this rank updates. `tensor` says in which tensor that of a parameter is; `None`: it is zeros.

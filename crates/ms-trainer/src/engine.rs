@@ -14,7 +14,7 @@ use crate::scaler::Scaler;
 use crate::spike_detector::SpikeDetector;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor, UpdatedBy};
+use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, RankGroup, Tensor, UpdatedBy};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, IndexerLosses, RankPosition, RouterLoad};
@@ -58,7 +58,7 @@ pub struct Engine {
     /// Peak bytes taken by passes, in addition to permanent memory.
     pass_bytes: usize,
     /// Bytes that actions have sent, by group, which were counted and not done.
-    counted_bytes: BTreeMap<&'static str, u64>,
+    counted_bytes: BTreeMap<RankGroup, u64>,
 }
 
 /// The result of an iteration.
@@ -420,8 +420,8 @@ impl Engine {
     }
 
     /// Bytes sent so far, by group of ranks.
-    pub(crate) fn sent_bytes(&self) -> BTreeMap<&'static str, u64> {
-        let counted = |group| self.counted_bytes.get(group).copied().unwrap_or(0);
+    pub(crate) fn sent_bytes(&self) -> BTreeMap<RankGroup, u64> {
+        let counted = |group| self.counted_bytes.get(&group).copied().unwrap_or(0);
         self.ctx.sent_bytes().into_iter().map(|(group, bytes)| (group, bytes + counted(group))).collect()
     }
 

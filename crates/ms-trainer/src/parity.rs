@@ -11,7 +11,7 @@ use crate::{
     CapacityShares, DataParallelConfig, Engine, MemoryConfig, OwnedPart, PipelineConfig, Rates, StepReport,
     TrainConfig,
 };
-use ms_core::{Axis, Device, Grid, GridRules, GridSizes, Region, Rng};
+use ms_core::{Axis, Device, Grid, GridRules, GridSizes, RankGroup, Region, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ParallelOptions, threads};
 use ms_spec::{ModelConfig, ParamSpec};
@@ -50,9 +50,9 @@ pub struct Found {
     /// Names of the parameters as a forward pass comes to them.
     pub order: Vec<String>,
     /// For each rank, the bytes that the first forward and backward sent, by group.
-    pub sent: Vec<BTreeMap<&'static str, u64>>,
+    pub sent: Vec<BTreeMap<RankGroup, u64>>,
     /// For each rank, the bytes that the last step sent, by group.
-    pub step_sent: Vec<BTreeMap<&'static str, u64>>,
+    pub step_sent: Vec<BTreeMap<RankGroup, u64>>,
     /// For each rank, the memory of its tensors.
     pub bytes: Vec<RankBytes>,
 }
@@ -216,10 +216,10 @@ impl Trial {
             let mut engine = Engine::new(&config, device()?, ctx)?;
             let sent_until =
                 |engine: &Engine| engine.ctx.sent_bytes().into_iter().collect::<BTreeMap<_, _>>();
-            let between = |before: BTreeMap<&'static str, u64>, after: BTreeMap<&'static str, u64>| {
+            let between = |before: BTreeMap<RankGroup, u64>, after: BTreeMap<RankGroup, u64>| {
                 after
                     .into_iter()
-                    .map(|(name, bytes)| (name, bytes - before[name]))
+                    .map(|(group, bytes)| (group, bytes - before[&group]))
                     .collect::<BTreeMap<_, _>>()
             };
             let before = sent_until(&engine);

@@ -26,7 +26,7 @@ use ms_core::{
 };
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::{Action, Rendezvous};
+use ms_dist::schedule::{Action, PassId, Rendezvous};
 use ms_nn::{
     AuxiliaryLoss, Batch, Carry, Gpt, IndexerLosses, Inputs, OverlappedPass, RouterLoad, TrainingNoise,
 };
@@ -83,16 +83,16 @@ pub(crate) struct Work {
     /// What is waited for before each action, and after the last; empty: every message overlaps with other work.
     rendezvous: Vec<Vec<Rendezvous>>,
     /// Forward passes that save only their input.
-    dropped: BTreeSet<(usize, usize)>,
+    dropped: BTreeSet<PassId>,
     /// Actions that are not done but counted.
     pub(crate) repeats: Repeats,
 }
 
-/// What waits of an iteration: passes for their backward, and weight gradients that are deferred, by micro-batch and chunk.
+/// What waits of an iteration: passes for their backward, and weight gradients that are deferred.
 #[derive(Default)]
 struct PendingWork {
-    kept: BTreeMap<(usize, usize), SavedPass>,
-    deferred: BTreeMap<(usize, usize), WeightGradStore>,
+    kept: BTreeMap<PassId, SavedPass>,
+    deferred: BTreeMap<PassId, WeightGradStore>,
 }
 
 impl PendingWork {
@@ -189,7 +189,7 @@ impl Pipeline {
             (schedule.stages.swap_remove(stage), schedule.overlapped.swap_remove(stage));
         let of_loss = actions.iter().filter_map(|&action| match action {
             Action::Backward { micro, chunk }
-                if self.defers_embedding_wgrad(model, (micro, chunk)).is_some() =>
+                if self.defers_embedding_wgrad(model, action.pass()).is_some() =>
             {
                 Some(Action::BackwardWeight { micro, chunk })
             }
@@ -249,7 +249,7 @@ impl Pipeline {
     }
 
     /// The weights whose gradient for a micro-batch is deferred until after everything else, if there are any in its chunk.
-    fn defers_embedding_wgrad(&self, model: &Gpt, (micro, chunk): (usize, usize)) -> Option<ParamId> {
+    fn defers_embedding_wgrad(&self, model: &Gpt, PassId { micro, chunk }: PassId) -> Option<ParamId> {
         let counts = self.config.pipeline.defer_embedding_wgrad.is_some_and(|most| micro < most)
             && model.ends(chunk).1;
         model.output_weight().filter(|_| counts)
@@ -285,13 +285,13 @@ impl Iteration<'_> {
         &mut self,
         action: Action,
         micro_batches: &[MicroBatch],
-        dropped: &BTreeSet<(usize, usize)>,
+        dropped: &BTreeSet<PassId>,
         pending: &mut PendingWork,
         sink: &mut dyn GradSink,
     ) -> Result<()> {
-        let place @ (micro, _) = action.place();
-        let of = (&micro_batches[micro], micro_batches.len());
-        let drops = dropped.contains(&place);
+        let id = action.pass();
+        let of = (&micro_batches[id.micro], micro_batches.len());
+        let drops = dropped.contains(&id);
         // Saved from here on, or recomputed here.
         let adds = match action {
             Action::Forward { .. } => !drops,
@@ -302,23 +302,23 @@ impl Iteration<'_> {
         let PendingWork { kept, deferred } = pending;
         match action {
             Action::Forward { .. } => {
-                let pass = self.forward(of, place, drops, None)?;
-                kept.insert(place, pass);
+                let pass = self.forward(of, id, drops, None)?;
+                kept.insert(id, pass);
             }
             Action::Backward { .. } => {
-                let pass = kept.remove(&place).expect("the schedule was checked");
+                let pass = kept.remove(&id).expect("the schedule was checked");
                 let mut deferred_wgrad =
-                    self.this.defers_embedding_wgrad(self.model, place).map(WeightGradStore::of);
-                self.backward(pass, of, place, sink, deferred_wgrad.as_mut())?;
-                deferred.extend(deferred_wgrad.map(|deferred_wgrad| (place, deferred_wgrad)));
+                    self.this.defers_embedding_wgrad(self.model, id).map(WeightGradStore::of);
+                self.backward(pass, of, id, sink, deferred_wgrad.as_mut())?;
+                deferred.extend(deferred_wgrad.map(|deferred_wgrad| (id, deferred_wgrad)));
             }
             Action::BackwardInput { .. } => {
-                let pass = kept.remove(&place).expect("the schedule was checked");
-                let deferred = deferred.entry(place).or_default();
-                self.backward(pass, of, place, sink, Some(deferred))?;
+                let pass = kept.remove(&id).expect("the schedule was checked");
+                let deferred = deferred.entry(id).or_default();
+                self.backward(pass, of, id, sink, Some(deferred))?;
             }
             Action::BackwardWeight { .. } => {
-                deferred.remove(&place).unwrap_or_default().run(self.device, sink)?;
+                deferred.remove(&id).unwrap_or_default().run(self.device, sink)?;
             }
         }
         Ok(())
@@ -487,12 +487,12 @@ impl Iteration<'_> {
     fn forward(
         &mut self,
         of: (&MicroBatch, usize),
-        (micro, chunk): (usize, usize),
+        id @ PassId { micro, chunk }: PassId,
         drops: bool,
         overlapped: Option<&dyn OverlappedPass>,
     ) -> Result<SavedPass> {
         let input = self.input(micro, chunk)?;
-        self.defer_embedding_wgrad = self.this.defers_embedding_wgrad(self.model, (micro, chunk)).is_some();
+        self.defer_embedding_wgrad = self.this.defers_embedding_wgrad(self.model, id).is_some();
         if !drops {
             let pass = self.recorded(of, input, chunk, overlapped)?;
             self.send_output(&pass.output, micro, chunk)?;
@@ -510,14 +510,14 @@ impl Iteration<'_> {
         &mut self,
         kept: SavedPass,
         of: (&MicroBatch, usize),
-        place: (usize, usize),
+        id: PassId,
         sink: &mut dyn GradSink,
         deferred: Option<&mut WeightGradStore>,
     ) -> Result<()> {
-        let ActiveBackward { backward, input, output } = self.begin_backward(kept, of, place)?;
+        let ActiveBackward { backward, input, output } = self.begin_backward(kept, of, id)?;
         let grads = backward.finish(sink, deferred)?;
         drop(output);
-        self.send_input_gradient(input.as_ref(), grads, place)
+        self.send_input_gradient(input.as_ref(), grads, id)
     }
 
     /// A backward pass with its inputs, not yet started.
@@ -525,10 +525,10 @@ impl Iteration<'_> {
         &mut self,
         kept: SavedPass,
         of: (&MicroBatch, usize),
-        (micro, chunk): (usize, usize),
+        id @ PassId { micro, chunk }: PassId,
     ) -> Result<ActiveBackward> {
         let at = self.position(chunk);
-        self.defer_embedding_wgrad = self.this.defers_embedding_wgrad(self.model, (micro, chunk)).is_some();
+        self.defer_embedding_wgrad = self.this.defers_embedding_wgrad(self.model, id).is_some();
         let Pass { graph, input, output } = match kept {
             SavedPass::Pass(pass) => *pass,
             SavedPass::Input(input) => self.recorded(of, *input, chunk, None)?,
@@ -567,7 +567,7 @@ impl Iteration<'_> {
         &mut self,
         input: Option<&Carry>,
         grads: Vec<Option<Tensor>>,
-        (micro, chunk): (usize, usize),
+        PassId { micro, chunk }: PassId,
     ) -> Result<()> {
         let (at, mut grads) = (self.position(chunk), grads.into_iter());
         let Some(carry) = input else { return Ok(()) };

@@ -5,7 +5,7 @@
 //! Routers spread tokens evenly here.
 
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
-use ms_core::{Axis, Device, Grid};
+use ms_core::{Axis, Device, Grid, RankGroup};
 use ms_data::MicroBatch;
 use ms_dist::{MetaFabric, ParallelCtx, ParallelOptions};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub struct Rehearsal {
     /// Most bytes that are with the host.
     pub host_bytes: u64,
     /// Bytes sent in an iteration, by group; groups of one rank are left out.
-    pub sent: BTreeMap<&'static str, u64>,
+    pub sent: BTreeMap<RankGroup, u64>,
     /// Tensors that were made to find this out.
     pub tensors: u64,
 }
@@ -152,8 +152,8 @@ fn rehearse_whole(config: &TrainConfig, place: &RankSetup<'_>, micro_batches: us
     engine.step(2, &steps, (1e-3, 0.1))?;
     engine.store.settle()?;
     let stats = engine.device.arena().stats();
-    let in_all = |(group, bytes): (&'static str, u64)| {
-        let (few, many) = (first[group] - start[group], bytes - first[group]);
+    let in_all = |(group, bytes): (RankGroup, u64)| {
+        let (few, many) = (first[&group] - start[&group], bytes - first[&group]);
         let rest = (micro_batches - full) as u64;
         (group, many + if rest > 0 { (many - few) / (full - round) as u64 * rest } else { 0 })
     };

@@ -4,9 +4,9 @@
 //! stage treats alike, one is executed and the others are counted like it. Also executed are those that meet something first
 //! or last: weights gathered before the first pass, gradients reduced after the last one.
 
-use ms_core::{ArenaUse, Device, Host, HostUse};
+use ms_core::{ArenaUse, Device, Host, HostUse, RankGroup};
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::Action;
+use ms_dist::schedule::{Action, PassId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an action took and sent.
@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Cost {
     arena: ArenaUse,
     host: HostUse,
-    sent: BTreeMap<&'static str, u64>,
+    sent: BTreeMap<RankGroup, u64>,
 }
 
 impl Cost {
     /// The memory use of the rest of some work, given that of a part.
     fn without(&self, part: &Self) -> Self {
-        let of_part = |group: &&'static str| part.sent.get(*group).copied().unwrap_or(0);
+        let of_part = |group| part.sent.get(group).copied().unwrap_or(0);
         let sent = self.sent.iter().map(|(group, bytes)| (*group, bytes.saturating_sub(of_part(group))));
         let (arena, host) = (self.arena.without(part.arena), self.host.without(part.host));
         Self { arena, host, sent: sent.collect() }
@@ -42,7 +42,7 @@ pub(crate) struct Repeats {
     alone: BTreeMap<Action, Cost>,
     with_pairs: bool,
     /// Bytes that the counted actions sent, by group.
-    pub(crate) sent: BTreeMap<&'static str, u64>,
+    pub(crate) sent: BTreeMap<RankGroup, u64>,
 }
 
 /// The same action of another micro-batch.
@@ -58,18 +58,14 @@ fn of_micro(action: Action, micro: usize) -> Action {
 impl Repeats {
     /// The repetitions among a stage's `actions`; those in `dropped` save only their input, and those at `beside` overlap
     /// with the next one.
-    pub(crate) fn of(
-        actions: &[Action],
-        overlapped: &BTreeSet<usize>,
-        dropped: &BTreeSet<(usize, usize)>,
-    ) -> Self {
+    pub(crate) fn of(actions: &[Action], overlapped: &BTreeSet<usize>, dropped: &BTreeSet<PassId>) -> Self {
         // What is done with a micro-batch, and when.
         let mut done: BTreeMap<usize, Vec<(Action, bool, usize)>> = BTreeMap::new();
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
         for (at, &action) in actions.iter().enumerate() {
-            let (micro, _) = action.place();
+            let micro = action.pass().micro;
             let kind = of_micro(action, 0);
-            let drops = dropped.contains(&action.place());
+            let drops = dropped.contains(&action.pass());
             done.entry(micro).or_default().push((kind, drops, at));
             first.entry(kind).or_insert(micro);
             last.insert(kind, micro);
@@ -83,7 +79,7 @@ impl Repeats {
             while at < actions.len() {
                 let together = &actions[at..=at + usize::from(overlapped.contains(&at))];
                 if shown.insert(together.iter().map(|&a| of_micro(a, 0)).collect::<Vec<_>>()) {
-                    met.extend(together.iter().map(|a| a.place().0));
+                    met.extend(together.iter().map(|a| a.pass().micro));
                 }
                 at += together.len();
             }
@@ -111,7 +107,7 @@ impl Repeats {
 
     /// Counts `action` if another one stands for it.
     pub(crate) fn counted(&mut self, action: Action, device: &Device, host: Option<&Host>) -> bool {
-        let Some(&model) = self.like.get(&action.place().0) else { return false };
+        let Some(&model) = self.like.get(&action.pass().micro) else { return false };
         let cost = if self.with_pairs {
             self.alone[&of_micro(action, 0)].clone()
         } else {
@@ -124,7 +120,7 @@ impl Repeats {
     fn count(&mut self, cost: &Cost, device: &Device, host: Option<&Host>) {
         device.arena().count_again(&cost.arena);
         host.inspect(|host| host.count_again(&cost.host));
-        for (group, bytes) in &cost.sent {
+        for (&group, bytes) in &cost.sent {
             *self.sent.entry(group).or_default() += bytes;
         }
     }
@@ -141,7 +137,7 @@ impl Repeats {
             return work(None);
         }
         let kinds = pair.map(|action| of_micro(action, 0));
-        let counted = pair.map(|action| self.like.contains_key(&action.place().0));
+        let counted = pair.map(|action| self.like.contains_key(&action.pass().micro));
         if counted == [false; 2] {
             let (done, cost) = taken(on, || work(None));
             self.pairs.entry(kinds).or_insert(cost);
@@ -172,7 +168,7 @@ impl Repeats {
 
     /// Does the `work` of `action`, and remembers what it took if it stands for others.
     pub(crate) fn measured<T>(&mut self, action: Action, on: On<'_>, work: impl FnOnce() -> T) -> T {
-        let stands = self.like.values().any(|&model| model == action.place().0);
+        let stands = self.like.values().any(|&model| model == action.pass().micro);
         if !stands && !self.with_pairs {
             return work();
         }
@@ -239,7 +235,7 @@ mod tests {
                         let pair = [actions[at], actions[at + 1]];
                         if shown.insert(pair.map(|action| of_micro(action, 0))) {
                             assert!(
-                                pair.iter().all(|a| !repeats.like.contains_key(&a.place().0)),
+                                pair.iter().all(|a| !repeats.like.contains_key(&a.pass().micro)),
                                 "{pair:?}"
                             );
                         }
@@ -263,7 +259,7 @@ mod tests {
             let repeats = Repeats::of(actions, &BTreeSet::new(), &BTreeSet::new());
             let at = |action: Action| actions.iter().position(|a| *a == action).unwrap();
             for &action in actions {
-                if let Some(&model) = repeats.like.get(&action.place().0) {
+                if let Some(&model) = repeats.like.get(&action.pass().micro) {
                     assert!(at(of_micro(action, model)) < at(action));
                     assert!(!repeats.like.contains_key(&model));
                     repeated += 1;

@@ -9,7 +9,7 @@ use crate::interval::Interval;
 use crate::saving::Saving;
 use crate::usage::RankUsage;
 use crate::{Error, Result};
-use ms_core::{Device, Tensor};
+use ms_core::{Device, RankGroup, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ReduceOp};
 use ms_trace::progress::{Done, Progress};
@@ -118,6 +118,22 @@ struct Loop<'a> {
     snapshot_bytes: usize,
 }
 
+/// What the iterations of a run add up to.
+#[derive(Default)]
+struct Tally {
+    interval: Interval,
+    seconds: f64,
+    tokens: f64,
+    last_loss: Option<f64>,
+    validations: Vec<(u64, f64)>,
+    /// Bytes sent in the last iteration.
+    sent: BTreeMap<RankGroup, u64>,
+    /// Blocks of memory that had been taken from the system after the second iteration.
+    settled: Option<u64>,
+    /// It has been said that nothing is learned.
+    warned: bool,
+}
+
 /// Trains as `config` says on this rank. Every rank of the run calls it with the same configuration.
 ///
 /// # Errors
@@ -215,38 +231,18 @@ impl Loop<'_> {
     }
 
     fn train(mut self) -> Result<Outcome> {
-        let total = self.config.train_iters;
-        let micro = self.config.batch.micro * self.engine.ctx.dp.size();
-        let trains = self.state.iteration < total && !self.config.skip_train;
+        let (first, total) = (self.state.iteration, self.config.train_iters);
+        let trains = first < total && !self.config.skip_train;
         let mut batches: Batches = if trains {
             self.data.train(self.state.consumed_train_samples)?
         } else {
             Box::new(std::iter::empty())
         };
-        let mut outcome = Outcome {
-            iteration: self.state.iteration,
-            consumed_samples: self.state.consumed_train_samples,
-            last_loss: None,
-            validations: Vec::new(),
-            test_loss: None,
-            tokens_per_second: 0.0,
-            stopped: None,
-            loaded: self.loaded.clone(),
-            failed_saves: 0,
-            parameters: ms_spec::parameters(&self.config.model),
-            ranks: Vec::new(),
-            late_allocations: 0,
-        };
         if trains && self.config.checks.replicas_interval > 0 {
-            self.compare_replicas_now()?;
+            self.compare_replicas()?;
         }
-        let mut interval = Interval::default();
-        let (mut trained_seconds, mut trained_tokens) = (0.0, 0.0);
-        let first = self.state.iteration;
-        let (mut settled, mut warned) = (None, false);
-        let mut last_global = None;
-        let mut sent = BTreeMap::new();
-        while self.state.iteration < total && !self.config.skip_train {
+        let (mut tally, mut last_global, mut stopped) = (Tally::default(), None, None);
+        while trains && stopped.is_none() && self.state.iteration < total {
             let sizes = &self.config.batch;
             let whole = sizes.global_at(self.state.consumed_train_samples);
             let global = sizes.running(whole, self.engine.ctx.dp.size());
@@ -255,78 +251,94 @@ impl Loop<'_> {
                 self.save()?;
             }
             if self.config.skipped_iterations.contains(&self.state.iteration) {
-                // As upstream: its samples are read and count, the schedule stays, and nothing else is due.
-                take(&mut batches, global / micro, "training", self.state.iteration + 1)?;
-                self.state.iteration += 1;
-                self.state.consumed_train_samples += global as u64;
-                self.passed_over += global as u64;
+                self.pass_over(&mut batches, global)?;
                 continue;
             }
-            let rates = self.state.schedule.rates(self.state.scheduled_samples);
-            let step_start = Instant::now();
-            self.record(true);
-            let report = {
-                let iteration = self.state.iteration + 1;
-                let _span =
-                    tracing::trace_span!(target: "ms_step", "iteration", number = iteration).entered();
-                let micro_batches = take(&mut batches, global / micro, "training", iteration)?;
-                let before = self.engine.sent_bytes();
-                let report = self.engine.step(iteration, &micro_batches, rates)?;
-                sent = self.engine.sent_bytes();
-                sent.iter_mut().for_each(|(group, bytes)| *bytes -= before.get(group).copied().unwrap_or(0));
-                report
-            };
-            self.record(false);
-            let seconds = step_start.elapsed().as_secs_f64();
-            self.state.iteration += 1;
-            self.state.consumed_train_samples += global as u64;
-            self.passed_over += (whole - global) as u64;
-            if !report.skipped {
-                self.state.scheduled_samples += global as u64;
+            self.iterate(&mut batches, whole, global, &mut tally)?;
+            if tally.settled.is_none() && self.state.iteration >= first + 2 {
+                tally.settled = Some(self.engine.device.arena().stats().system_allocations);
             }
-            self.state.floating_point_operations += self.config.flops_per_sample * global as f64;
-            outcome.last_loss = Some(report.loss);
-            trained_seconds += seconds;
-            trained_tokens += (global * self.config.seq_length) as f64;
-            interval.add(&report, seconds);
-            if self.reports && report.tokens == 0 && !std::mem::replace(&mut warned, true) {
-                tracing::warn!(
-                    "iteration {}: none of its tokens counts in the loss, so nothing is learned of it: look at the data's loss mask",
-                    self.state.iteration
-                );
-            }
-            if self.reports {
-                self.hooks.observer.iteration(self.state.iteration);
-            }
-            self.write_metrics(&report, rates, seconds, global)?;
-            if self.state.iteration.is_multiple_of(self.config.logging.interval.max(1)) {
-                self.log(&mut interval, &report, global)?;
-            }
-            if settled.is_none() && self.state.iteration >= first + 2 {
-                settled = Some(self.engine.device.arena().stats().system_allocations);
-            }
-
-            let eval = self.config.eval;
             // As upstream also after the last iteration, and then once more at the end, on the samples that follow.
-            if eval.interval > 0 && self.state.iteration.is_multiple_of(eval.interval) {
-                let prefix = format!("iteration {}", self.state.iteration);
-                if let Some(loss) = self.validate(&prefix)? {
-                    outcome.validations.push((self.state.iteration, loss));
-                }
+            if is_due(self.config.eval.interval, self.state.iteration) {
+                self.validate(&format!("iteration {}", self.state.iteration), &mut tally.validations)?;
             }
-            self.compare_replicas()?;
-            outcome.stopped = self.should_stop()?;
+            if is_due(self.config.checks.replicas_interval, self.state.iteration) {
+                self.compare_replicas()?;
+            }
+            stopped = self.should_stop()?;
             self.look_after(false)?;
-            let every = self.config.checkpoint.save_interval;
-            if outcome.stopped.is_some() || (every > 0 && self.state.iteration.is_multiple_of(every)) {
+            if stopped.is_some() || is_due(self.config.checkpoint.save_interval, self.state.iteration) {
                 self.save()?;
             } else {
                 self.save_passing()?;
             }
-            if outcome.stopped.is_some() {
-                break;
-            }
         }
+        self.finish(first, stopped, tally)
+    }
+
+    /// As upstream: the samples of an iteration that is skipped are read and count, the schedule stays, and nothing else is
+    /// due.
+    fn pass_over(&mut self, batches: &mut Batches, global: usize) -> Result<()> {
+        self.take(batches, global)?;
+        self.state.iteration += 1;
+        self.state.consumed_train_samples += global as u64;
+        self.passed_over += global as u64;
+        Ok(())
+    }
+
+    /// Trains on the next `global` of the `whole` batch's samples, and reports it.
+    fn iterate(
+        &mut self,
+        batches: &mut Batches,
+        whole: usize,
+        global: usize,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let rates = self.state.schedule.rates(self.state.scheduled_samples);
+        let step_start = Instant::now();
+        self.record(true);
+        let report = {
+            let iteration = self.state.iteration + 1;
+            let _span = tracing::trace_span!(target: "ms_step", "iteration", number = iteration).entered();
+            let micro_batches = self.take(batches, global)?;
+            let before = self.engine.sent_bytes();
+            let report = self.engine.step(iteration, &micro_batches, rates)?;
+            let mut sent = self.engine.sent_bytes();
+            sent.iter_mut().for_each(|(group, bytes)| *bytes -= before.get(group).copied().unwrap_or(0));
+            tally.sent = sent;
+            report
+        };
+        self.record(false);
+        let seconds = step_start.elapsed().as_secs_f64();
+        self.state.iteration += 1;
+        self.state.consumed_train_samples += global as u64;
+        self.passed_over += (whole - global) as u64;
+        if !report.skipped {
+            self.state.scheduled_samples += global as u64;
+        }
+        self.state.floating_point_operations += self.config.flops_per_sample * global as f64;
+        tally.last_loss = Some(report.loss);
+        tally.seconds += seconds;
+        tally.tokens += (global * self.config.seq_length) as f64;
+        tally.interval.add(&report, seconds);
+        if self.reports && report.tokens == 0 && !std::mem::replace(&mut tally.warned, true) {
+            tracing::warn!(
+                "iteration {}: none of its tokens counts in the loss, so nothing is learned of it: look at the data's loss mask",
+                self.state.iteration
+            );
+        }
+        if self.reports {
+            self.hooks.observer.iteration(self.state.iteration);
+        }
+        self.write_metrics(&report, rates, seconds, global)?;
+        if is_due(self.config.logging.interval.max(1), self.state.iteration) {
+            self.log(&mut tally.interval, &report, global)?;
+        }
+        Ok(())
+    }
+
+    /// Saves and evaluates what the last iteration has left to do.
+    fn finish(mut self, first: u64, stopped: Option<&'static str>, mut tally: Tally) -> Result<Outcome> {
         // A finished run that was read from elsewhere is written too. Iteration 0 never is: no reader knows it.
         let moved = first > 0 && self.config.checkpoint.load != self.config.checkpoint.save;
         self.look_after(true)?;
@@ -335,22 +347,39 @@ impl Loop<'_> {
         {
             self.save_at_last()?;
         }
-        if outcome.stopped.is_none() && self.config.eval.iters > 0 {
+        let mut test_loss = None;
+        if stopped.is_none() && self.config.eval.iters > 0 {
             let prefix = format!("iteration {} on validation set", self.state.iteration);
-            if let Some(loss) = self.validate(&prefix)? {
-                outcome.validations.push((self.state.iteration, loss));
-            }
-            outcome.test_loss = self.test()?;
+            self.validate(&prefix, &mut tally.validations)?;
+            test_loss = self.test()?;
         }
-        let stats = self.engine.device.arena().stats();
-        outcome.failed_saves = self.failed_saves;
-        outcome.iteration = self.state.iteration;
-        outcome.consumed_samples = self.state.consumed_train_samples;
-        outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
-        let mine = RankUsage::of(&self.engine, sent, self.snapshot_bytes);
-        outcome.ranks = mine.of_all(&self.engine)?;
-        outcome.late_allocations = settled.map_or(0, |s| stats.system_allocations - s);
-        Ok(outcome)
+        let allocations = self.engine.device.arena().stats().system_allocations;
+        let mine = RankUsage::of(&self.engine, tally.sent, self.snapshot_bytes);
+        Ok(Outcome {
+            iteration: self.state.iteration,
+            consumed_samples: self.state.consumed_train_samples,
+            last_loss: tally.last_loss,
+            validations: tally.validations,
+            test_loss,
+            tokens_per_second: tally.tokens / tally.seconds.max(1e-9),
+            stopped,
+            ranks: mine.of_all(&self.engine)?,
+            loaded: self.loaded,
+            failed_saves: self.failed_saves,
+            parameters: ms_spec::parameters(&self.config.model),
+            late_allocations: tally.settled.map_or(0, |settled| allocations - settled),
+        })
+    }
+
+    /// The micro-batches of the next `global` training samples.
+    fn take(&self, batches: &mut Batches, global: usize) -> Result<Vec<MicroBatch>> {
+        let per_batch = global / (self.config.batch.micro * self.engine.ctx.dp.size());
+        let hint = "lower --train-iters or add data";
+        let next = |_| match batches.next() {
+            Some(batch) => Ok(batch?),
+            None => Err(Error::DataEnded { split: "training", iteration: self.state.iteration + 1, hint }),
+        };
+        (0..per_batch).map(next).collect()
     }
 
     /// Switches the recorder on for the iterations of the profile, off afterwards.
@@ -361,17 +390,8 @@ impl Loop<'_> {
         }
     }
 
-    /// Compares weights of ranks that should have the same, if that is due.
+    /// Compares weights of ranks that should have the same.
     fn compare_replicas(&self) -> Result<()> {
-        let every = self.config.checks.replicas_interval;
-        if every > 0 && self.state.iteration.is_multiple_of(every) {
-            self.compare_replicas_now()
-        } else {
-            Ok(())
-        }
-    }
-
-    fn compare_replicas_now(&self) -> Result<()> {
         self.engine.check_replicas(self.state.iteration)?;
         if self.reports {
             let text = format!(">>> Weight hashes match after {} iterations...", self.state.iteration);
@@ -397,7 +417,7 @@ impl Loop<'_> {
             Some("a signal asked for it")
         } else if code == 2.0 {
             Some("--exit-duration-in-mins is over")
-        } else if exit.interval.is_some_and(|n| n > 0 && self.state.iteration.is_multiple_of(n)) {
+        } else if is_due(exit.interval.unwrap_or(0), self.state.iteration) {
             Some("--exit-interval was reached")
         } else {
             None
@@ -433,9 +453,8 @@ impl Loop<'_> {
     /// Saves an iteration that is to be there only until the next, where one is due. It is not the run's last word: at the end
     /// the iteration is saved all the same.
     fn save_passing(&mut self) -> Result<()> {
-        let due = |non_persistent: &&NonPersistent| {
-            self.state.iteration.is_multiple_of(non_persistent.interval.max(1))
-        };
+        let due =
+            |non_persistent: &&NonPersistent| is_due(non_persistent.interval.max(1), self.state.iteration);
         let Some(non_persistent) = self.config.checkpoint.non_persistent.as_ref().filter(due) else {
             return Ok(());
         };
@@ -511,17 +530,19 @@ impl Loop<'_> {
         Ok(())
     }
 
-    fn validate(&mut self, prefix: &str) -> Result<Option<f64>> {
+    /// Evaluates on validation data, if there is any, and adds the loss to `losses`.
+    fn validate(&mut self, prefix: &str, losses: &mut Vec<(u64, f64)>) -> Result<()> {
         if self.config.eval.iters == 0 {
-            return Ok(None);
+            return Ok(());
         }
         // As upstream: a run that does not train validates on the first samples, whatever the run before had seen.
         let consumed = if self.config.skip_train { 0 } else { self.state.consumed_valid_samples };
-        let Some(batches) = self.data.valid(consumed)? else { return Ok(None) };
+        let Some(batches) = self.data.valid(consumed)? else { return Ok(()) };
         let loss = self.evaluate(batches, "validation")?;
         self.state.consumed_valid_samples += self.config.eval.iters * self.config.batch.global as u64;
         self.report_evaluation(prefix, "validation", loss)?;
-        Ok(Some(loss))
+        losses.push((self.state.iteration, loss));
+        Ok(())
     }
 
     fn test(&mut self) -> Result<Option<f64>> {
@@ -544,11 +565,7 @@ impl Loop<'_> {
     }
 }
 
-fn take(batches: &mut Batches, n: usize, split: &'static str, iteration: u64) -> Result<Vec<MicroBatch>> {
-    let hint = "lower --train-iters or add data";
-    let next = |_| match batches.next() {
-        Some(batch) => Ok(batch?),
-        None => Err(Error::DataEnded { split, iteration, hint }),
-    };
-    (0..n).map(next).collect()
+/// Whether what is done `every` so many iterations is due after `iteration`; 0: never.
+fn is_due(every: u64, iteration: u64) -> bool {
+    every > 0 && iteration.is_multiple_of(every)
 }

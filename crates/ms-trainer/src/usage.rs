@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::engine::Engine;
-use ms_core::Tensor;
+use ms_core::{RankGroup, Tensor};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct RankUsage {
     /// Most bytes that it held for a checkpoint that was written while training went on.
     pub snapshot_bytes: u64,
     /// Bytes that it sent in the last iteration, by group of ranks; groups of one rank are left out.
-    pub sent_bytes: BTreeMap<&'static str, u64>,
+    pub sent_bytes: BTreeMap<RankGroup, u64>,
 }
 
 /// Numbers of a rank other than what it sent.
@@ -30,7 +30,7 @@ const NUMBERS: usize = 6;
 
 impl RankUsage {
     /// This rank's usage, given the bytes `sent` in its last iteration and the `snapshot` of its checkpoints.
-    pub(crate) fn of(engine: &Engine, sent: BTreeMap<&'static str, u64>, snapshot: usize) -> Self {
+    pub(crate) fn of(engine: &Engine, sent: BTreeMap<RankGroup, u64>, snapshot: usize) -> Self {
         let stats = engine.device.arena().stats();
         Self {
             peak_bytes: stats.peak_asked_bytes as u64,
@@ -48,7 +48,7 @@ impl RankUsage {
     /// # Errors
     /// If a rank fails.
     pub(crate) fn of_all(self, engine: &Engine) -> Result<Vec<Self>> {
-        let names = ms_dist::ParallelCtx::GROUPS;
+        let groups = engine.ctx.groups().map(|(group, _)| group);
         let numbers = [
             self.peak_bytes,
             self.peak_block_bytes,
@@ -58,14 +58,14 @@ impl RankUsage {
             self.snapshot_bytes,
         ];
         // A group with only this rank does not count.
-        let sent = names.iter().map(|name| self.sent_bytes.get(name).map_or(-1, |&bytes| bytes as i64));
+        let sent = groups.iter().map(|group| self.sent_bytes.get(group).map_or(-1, |&bytes| bytes as i64));
         let mine: Vec<i64> = numbers.iter().map(|&n| n as i64).chain(sent).collect();
         let mine = Tensor::from_slice(engine.device.arena(), [1, mine.len()], &mine)?;
         let all = engine.ctx.world.all_gather("bytes of ranks", mine)?.wait()?;
         let of_rank = |row: &[i64]| {
             let (numbers, sent) = row.split_at(NUMBERS);
             let n = |i: usize| numbers[i] as u64;
-            let sent = names.into_iter().zip(sent).filter(|(_, bytes)| **bytes >= 0);
+            let sent = groups.into_iter().zip(sent).filter(|(_, bytes)| **bytes >= 0);
             Self {
                 peak_bytes: n(0),
                 peak_block_bytes: n(1),
@@ -73,9 +73,9 @@ impl RankUsage {
                 kept_bytes: n(3),
                 swapped_bytes: n(4),
                 snapshot_bytes: n(5),
-                sent_bytes: sent.map(|(name, &bytes)| (name, bytes as u64)).collect(),
+                sent_bytes: sent.map(|(group, &bytes)| (group, bytes as u64)).collect(),
             }
         };
-        Ok(all.ready()?.as_slice::<i64>()?.chunks_exact(NUMBERS + names.len()).map(of_rank).collect())
+        Ok(all.ready()?.as_slice::<i64>()?.chunks_exact(NUMBERS + groups.len()).map(of_rank).collect())
     }
 }

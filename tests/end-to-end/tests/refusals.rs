@@ -7,12 +7,13 @@
 mod programs;
 
 use ms_cli::megatron::{Arity, Flag, Upstream, ValueKind};
-use programs::{cases, each, misbehaviour, program, spellings, text, tidy, within_patience, workshop};
+use programs::{
+    cases, misbehaviour, program, spellings, text, tidy, within_patience, without_complaint, workshop,
+};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Output;
-use std::sync::Mutex;
 
 /// What a flag is given: nothing, a name of nothing, names of a file, a folder, noise, an empty file, and words that are none.
 const VALUES: [&str; 8] =
@@ -136,14 +137,7 @@ fn every_text_of_every_program_is_taken_or_refused_by_its_name() {
     let folders = [workshop(), workshop()];
     let calls = calls();
     assert!(calls.len() > 500, "{}", calls.len());
-    let wrong = Mutex::new(Vec::new());
-    each(&calls, |worker, call| {
-        if let Some(complaint) = complaint(folders[worker].path(), call) {
-            wrong.lock().unwrap().push(complaint);
-        }
-    });
-    let wrong = wrong.into_inner().unwrap();
-    assert!(wrong.is_empty(), "{} of {} calls:\n{}", wrong.len(), calls.len(), wrong.join("\n"));
+    without_complaint(&calls, |worker, call| complaint(folders[worker].path(), call));
 }
 
 /// A file of a folder, and a program that reads it.

@@ -6,17 +6,9 @@ mod made;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use assert_cmd::Command;
+use made::{ms_convert, text};
 use ms_core::{DType, Region};
 use serde_json::json;
-
-fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
-    Command::cargo_bin("ms-convert").unwrap().args(args).assert()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn values(dir: &Path) -> BTreeMap<String, Vec<f32>> {
     let checkpoint = ms_ckpt::open(dir).unwrap();

@@ -1,16 +1,14 @@
 //! The program as a user runs it.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
+mod made;
 mod upstream;
 
 use std::path::Path;
 
 use assert_cmd::Command;
+use made::{ms_convert, text};
 use ms_testing::tree;
-
-fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
-    Command::cargo_bin("ms-convert").unwrap().args(args).assert()
-}
 
 fn stderr(assert: &assert_cmd::assert::Assert) -> String {
     String::from_utf8_lossy(&assert.get_output().stderr).into_owned()
@@ -20,10 +18,6 @@ fn stdout(assert: &assert_cmd::assert::Assert) -> String {
     String::from_utf8_lossy(&assert.get_output().stdout).into_owned()
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 /// A model of our own making, so that these tests need nothing from outside.
 fn make_model(dir: &Path, family: &str, tied: bool) {
     let json = serde_json::json!({
@@ -31,17 +25,7 @@ fn make_model(dir: &Path, family: &str, tied: bool) {
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 50,
         "tie_word_embeddings": tied
     });
-    let config = ms_spec::hf::read_config(&json).unwrap();
-    ms_ckpt::write_hf(dir, &config, ms_core::DType::Bf16, false, &mut |spec| {
-        let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
-        Ok((0..spec.shape.numel())
-            .flat_map(|_| {
-                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                ((x >> 16) as u16 & 0xbfff).to_le_bytes()
-            })
-            .collect())
-    })
-    .unwrap();
+    made::model(dir, &json);
     std::fs::write(dir.join("tokenizer.json"), b"{}").unwrap();
 }
 

@@ -7,15 +7,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use assert_cmd::Command;
+use made::text;
 use ms_testing::tree;
 use serde_json::{Value, json};
 
 fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
     Command::cargo_bin("ms-convert").unwrap().args(args).arg("--no-sync").assert()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// DeepSeek-V3 in small, with its three leading dense layers and its prediction layer.

@@ -11,7 +11,7 @@ use ms_generate::Session;
 use ms_text::template::{Message, Role, Template};
 use ms_text::{ChatTemplate, Detokenizer, GenerationPrompt, Tokenizer};
 use serde_json::{Value, json};
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Lines, StdinLock};
 use std::path::Path;
 
 /// Tokens that a conversation has room for at first; more is made when it is wanted.
@@ -79,6 +79,102 @@ pub(crate) enum Unnamed {
     Plain,
 }
 
+/// What has been said.
+#[derive(Default)]
+struct Conversation {
+    system: Option<Value>,
+    /// The turns that prompts still have.
+    history: Vec<Value>,
+    /// All turns.
+    whole: Vec<Value>,
+}
+
+impl Conversation {
+    fn set_system(&mut self, text: &str) {
+        self.system = (!text.is_empty()).then(|| json!({"role": "system", "content": text}));
+    }
+
+    fn add(&mut self, role: &str, text: &str) {
+        for turns in [&mut self.history, &mut self.whole] {
+            turns.push(json!({"role": role, "content": text}));
+        }
+    }
+
+    fn save(&self, file: &str) -> Result<()> {
+        let turns: Vec<&Value> = self.system.iter().chain(&self.whole).collect();
+        let text = serde_json::to_vec_pretty(&json!({"messages": turns}))?;
+        Ok(ms_files::write_file(Path::new(file), &text)?)
+    }
+
+    /// Forgets turns beyond the latest `keep`, or beyond what a conversation without a template has.
+    fn forget_surplus(&mut self, form: &Form, keep: usize) {
+        let count = self.history.len();
+        let surplus = match form {
+            Form::Plain if count > 2 * PLAIN_TURNS + 1 => 2 * PLAIN_TURNS..count - 1,
+            Form::Plain => 0..0,
+            _ => 0..count.saturating_sub(2 * keep + 1).next_multiple_of(2),
+        };
+        self.history.drain(surplus);
+    }
+
+    /// The tokens of the prompt's text, and the prompt. What does not fit the `window` any more is forgotten, the oldest first;
+    /// a single turn stays.
+    fn prompt(
+        &mut self,
+        form: &Form,
+        tokenizer: &Tokenizer,
+        past: Option<&PreviousTurn>,
+        window: usize,
+    ) -> Result<(Vec<u32>, Vec<u32>)> {
+        loop {
+            let turns: Vec<Value> = self.system.iter().chain(&self.history).cloned().collect();
+            let plain = prompt(form, tokenizer, &turns)?;
+            let ids = past.and_then(|past| past.goes_on(tokenizer, &plain)).unwrap_or_else(|| plain.clone());
+            if ids.len() <= window || self.history.len() == 1 {
+                return Ok((plain, ids));
+            }
+            self.history.drain(..2);
+        }
+    }
+}
+
+/// Where turns come from: first those of `--prompt`, then the lines of stdin, which may be a terminal.
+struct Turns<'a> {
+    given: std::vec::IntoIter<String>,
+    lines: Lines<StdinLock<'static>>,
+    terminal: bool,
+    args: &'a Args,
+}
+
+impl Turns<'_> {
+    /// The next turn; what lines before it ask for is done. `None`: the conversation has ended.
+    fn read(&mut self, conversation: &mut Conversation) -> Result<Option<String>> {
+        if let Some(turn) = self.given.next() {
+            return Ok(Some(turn));
+        }
+        loop {
+            if self.terminal {
+                say("\nYou >> ")?;
+            }
+            let Some(line) = self.lines.next().transpose()? else { return Ok(None) };
+            match Line::read(&line) {
+                Ok(Line::Nothing) => {}
+                Ok(Line::Exit) => return Ok(None),
+                Ok(Line::Reset) => {
+                    conversation.history.clear();
+                    conversation.whole.clear();
+                }
+                Ok(Line::System(text)) => conversation.set_system(text),
+                Ok(Line::Save(file)) => conversation.save(file)?,
+                Ok(Line::Turn(turn)) => return Ok(Some(turn.to_owned())),
+                // A slip at a terminal ends nothing.
+                Err(e) if self.terminal => self.args.say_aside(&e.to_string()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
 /// Holds a conversation: `--prompt` first, which is never a command, then a turn per line of stdin, until `/exit` or the
 /// end. `/reset` forgets it, `/system` changes the system message, `/save` writes it down.
 ///
@@ -98,82 +194,25 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
             "--prompt-type adds {added} tokens, for which the model's vocabulary of {vocab} has no place"
         );
     }
-    let keep = o.chat.turns;
-    let message = |text: &str| (!text.is_empty()).then(|| json!({"role": "system", "content": text}));
-    let mut system = o.chat.system.as_deref().and_then(message);
     let terminal = std::io::stdin().is_terminal();
     if terminal && !args.quiet() {
         let text = "/exit ends, /reset forgets the conversation, /system TEXT sets the system message, /save FILE writes it";
         args.say_aside(text);
     }
+    let (given, lines) = (o.generation.prompts.clone().into_iter(), std::io::stdin().lock().lines());
+    let mut turns = Turns { given, lines, terminal, args };
+    let mut conversation = Conversation::default();
+    conversation.set_system(o.chat.system.as_deref().unwrap_or_default());
+    let window = model.model.max_position();
     // What a turn has in common with the beginning of the one before is not computed again.
     let mut past: Option<PreviousTurn> = None;
-    let mut session = Session::new(&model, 1, ROOM.min(model.model.max_position()));
-    let (mut history, mut whole): (Vec<Value>, Vec<Value>) = Default::default();
-    let mut given = o.generation.prompts.clone().into_iter();
-    let mut lines = std::io::stdin().lock().lines();
-    loop {
-        let turn = match given.next() {
-            Some(turn) => turn,
-            None => {
-                if terminal {
-                    say("\nYou >> ")?;
-                }
-                let Some(line) = lines.next().transpose()? else { return Ok(()) };
-                match Line::read(&line) {
-                    Ok(Line::Nothing) => continue,
-                    Ok(Line::Exit) => return Ok(()),
-                    Ok(Line::Reset) => {
-                        history.clear();
-                        whole.clear();
-                        continue;
-                    }
-                    Ok(Line::System(text)) => {
-                        system = message(text);
-                        continue;
-                    }
-                    Ok(Line::Save(file)) => {
-                        let turns: Vec<&Value> = system.iter().chain(&whole).collect();
-                        let text = serde_json::to_vec_pretty(&json!({"messages": turns}))?;
-                        ms_files::write_file(Path::new(file), &text)?;
-                        continue;
-                    }
-                    Ok(Line::Turn(turn)) => turn.to_owned(),
-                    // A slip at a terminal ends nothing.
-                    Err(e) if terminal => {
-                        args.say_aside(&e.to_string());
-                        continue;
-                    }
-                    Err(e) => return Err(e.into()),
-                }
-            }
-        };
+    let mut session = Session::new(&model, 1, ROOM.min(window));
+    while let Some(turn) = turns.read(&mut conversation)? {
         // A turn that is too long for the window leaves the conversation as it was.
-        let before = history.clone();
-        history.push(json!({"role": "user", "content": turn}));
-        whole.push(json!({"role": "user", "content": turn}));
-        match form {
-            Form::Plain if history.len() > 2 * PLAIN_TURNS + 1 => {
-                drop(history.drain(2 * PLAIN_TURNS..history.len() - 1));
-            }
-            Form::Plain => {}
-            _ => {
-                let surplus = history.len().saturating_sub(2 * keep + 1).next_multiple_of(2);
-                history.drain(..surplus);
-            }
-        }
-        let window = model.model.max_position();
-        let (plain, ids) = loop {
-            let turns: Vec<Value> = system.iter().chain(&history).cloned().collect();
-            let plain = prompt(&form, &tokenizer, &turns)?;
-            let ids = past.as_ref().and_then(|past| past.goes_on(&tokenizer, &plain));
-            let ids = ids.unwrap_or_else(|| plain.clone());
-            // What does not fit the window any more is forgotten, the oldest first.
-            if ids.len() <= window || history.len() == 1 {
-                break (plain, ids);
-            }
-            history.drain(..2);
-        };
+        let before = conversation.history.clone();
+        conversation.add("user", &turn);
+        conversation.forget_surplus(&form, o.chat.turns);
+        let (plain, ids) = conversation.prompt(&form, &tokenizer, past.as_ref(), window)?;
         if ids.len() > window {
             let tokens = ids.len();
             let error = Usage(format!(
@@ -183,22 +222,21 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
                 return Err(error.into());
             }
             args.say_aside(&error.to_string());
-            history = before;
-            whole.pop();
+            conversation.history = before;
+            conversation.whole.pop();
             continue;
         }
-        let json_output = args.json();
         if terminal {
             say("Model >> ")?;
         }
-        let show = |piece: &str| if json_output { Ok(()) } else { say(piece) };
-        let (prompt_tokens, before) = (ids.len(), session.computed());
+        let show = |piece: &str| if args.json() { Ok(()) } else { say(piece) };
+        let before = session.computed();
         let (done, text) = generate::stream(o, &mut session, &tokenizer, ids.clone(), rule, show)?;
-        if json_output {
+        if args.json() {
             let report = json!({
                 "user": turn,
                 "assistant": text,
-                "prompt_tokens": prompt_tokens,
+                "prompt_tokens": ids.len(),
                 "computed_tokens": session.computed() - before,
                 "tokens": done.tokens.len(),
                 "token_ids": done.tokens,
@@ -212,10 +250,10 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         reply.pop_if(|last| setup::limits(o, &model, &tokenizer).stop_tokens.contains(last));
         // Tokens after a text that ended the answer are not part of it.
         let complete = spelt(&tokenizer, &reply)? == text;
-        past = Some(PreviousTurn { plain, ids, reply: Some(reply).filter(|_| complete), text: text.clone() });
-        history.push(json!({"role": "assistant", "content": text}));
-        whole.push(json!({"role": "assistant", "content": text}));
+        conversation.add("assistant", &text);
+        past = Some(PreviousTurn { plain, ids, reply: Some(reply).filter(|_| complete), text });
     }
+    Ok(())
 }
 
 /// The turn before.

@@ -4,16 +4,17 @@
 
 use crate::curation::{Curation, CurationOptions};
 use crate::mixture::{Mixing, Mixture};
-use crate::recognise::{self, first_record};
+use crate::recognise::{self, Record, first_record};
 use crate::sentences::{Sentences, splitter};
 use anyhow::Result;
 use ms_cli::megatron::{Args, Given, Line, Program, Upstream};
 use ms_cli::{Usage, check_prefix, refuse};
-use ms_data::handler::{HandlerOptions, RecordKind, described_sets};
+use ms_data::handler::{FieldMap, HandlerOptions, RecordKind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
 use ms_text::template::Effort;
 use serde_json::Value;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -208,147 +209,181 @@ impl Vocabulary {
     }
 }
 
-/// Resolves the flags. `piped` says that standard output is not a terminal.
-pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
-    let usage = |text: &str| anyhow::Error::from(Usage(text.to_owned()));
-    let (reading, work) = (&o.reading, &o.work);
-    let prefix = work.prefix.as_deref();
-    if let Some(prefix) = prefix {
-        check_prefix(Path::new(prefix))?;
-    }
-    // Upstream replaces what is there. Its argument lists are taken as they are; with --style it takes --force.
-    let force = o.curation.force || !reading.style.is_given();
-    let merge = &reading.merge;
-    if !merge.is_empty() {
-        let [folder] = reading.input.as_slice() else {
+impl Reading {
+    /// The job of `--merge-group-keys`.
+    fn merging(&self, prefix: Option<&str>, force: bool) -> Result<Job> {
+        let [folder] = self.input.as_slice() else {
             refuse!("--merge-group-keys needs --input, a folder");
         };
-        let prefix = prefix.ok_or_else(|| usage("--merge-group-keys needs --output-prefix"))?;
-        return Ok(Job::Merge { folder: folder.into(), words: merge.clone(), prefix: prefix.into(), force });
+        let Some(prefix) = prefix else { refuse!("--merge-group-keys needs --output-prefix") };
+        Ok(Job::Merge { folder: folder.into(), words: self.merge.clone(), prefix: prefix.into(), force })
     }
-    let target = match prefix {
-        Some("-") | None if !piped => {
-            refuse!(
-                "no output: a token stream is not written to a terminal\nhint: pass --output-prefix, or pipe into ms-pack"
-            );
-        }
-        Some("-") | None => Target::Stream,
-        Some(prefix) => Target::Files { prefix: prefix.into(), force },
-    };
-    let documents = match reading.documents.as_str() {
-        "files" => Documents::Files,
-        _ => Documents::Records,
-    };
-    let paths: Vec<PathBuf> = match (&reading.input, &reading.files_from) {
-        (given, Some(_)) if !given.is_empty() => {
-            refuse!("--input and --files-from exclude each other");
-        }
-        (_, Some(list)) => file_list(list)?,
-        (given, None) if given.is_empty() => {
-            refuse!(
-                "no input\nhint: pass --input with files, folders or patterns, or - for records on stdin"
-            );
-        }
-        (given, None) => given.iter().map(PathBuf::from).collect(),
-    };
-    let how = Discovery {
-        documents,
-        format: reading.format.as_deref().map(Format::named).transpose()?,
-        split: reading.split.clone(),
-    };
-    let style = reading.style.value.as_deref();
-    let kind = match (style, reading.handler.as_deref().filter(|name| !name.is_empty())) {
-        (Some(_), Some(_)) => refuse!("--style and --handler-name exclude each other"),
-        // What it is is seen when the files are known.
-        (Some("auto"), None) => Ok(RecordKind::Pretrain),
-        (Some(style), None) => RecordKind::of_style(style),
-        (None, name) => RecordKind::of_handler(name.unwrap_or_default()),
-    };
-    let mut kind = kind.map_err(|error| usage(&error.to_string()))?;
-    let mut inputs = Vec::new();
-    let mut fields_of_files = Vec::new();
-    let mut sets = Vec::new();
-    if kind == RecordKind::LlamaFactory {
-        let folder = reading.described.as_deref().ok_or_else(|| {
-            usage("LlamaFactory's sets need --dataset-dir, the folder of dataset_info.json, and their names as --input")
-        })?;
-        let given: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        // A path stands for the name at its end, as upstream has it.
-        let names = given.iter().flat_map(|names| names.split(','));
-        let names: Vec<&str> = names.map(|name| name.rsplit('/').next().unwrap_or(name).trim()).collect();
-        for set in described_sets(folder, &names)? {
-            let files = how.files(&set.path)?;
-            fields_of_files.extend(std::iter::repeat_n(set.fields, files.len()));
-            sets.push(inputs.len()..inputs.len() + files.len());
-            inputs.extend(files);
-        }
-    } else {
-        for path in &paths {
-            inputs.extend(how.files(path)?);
+
+    /// The files, folders and patterns that are named.
+    fn paths(&self) -> Result<Vec<PathBuf>> {
+        match (&self.input, &self.files_from) {
+            (given, Some(_)) if !given.is_empty() => {
+                refuse!("--input and --files-from exclude each other");
+            }
+            (_, Some(list)) => Ok(file_list(list)?),
+            (given, None) if given.is_empty() => {
+                refuse!(
+                    "no input\nhint: pass --input with files, folders or patterns, or - for records on stdin"
+                );
+            }
+            (given, None) => Ok(given.iter().map(PathBuf::from).collect()),
         }
     }
-    inputs.iter_mut().for_each(|file| file.most_bytes = reading.most_bytes);
-    let mut found_keys = None;
-    if style == Some("auto") {
-        let record = first_record(&inputs).ok_or_else(|| {
-            usage("--style auto looks at the first record of a file, and there is none\nhint: name the style")
-        })?;
-        let found = recognise::style(&record).map_err(|text| usage(&text))?;
-        tracing::info!("--style {}: the first record has {}", found.kind.name(), found.words);
-        (kind, found_keys) = (found.kind, found.map_keys);
-    } else if !reading.map_keys.is_given()
-        && let Some((keys, words)) = first_record(&inputs).and_then(|r| recognise::messages(&r, kind))
-    {
-        tracing::info!(
-            "the first record has {words}: read as with --map-keys '{}'",
-            serde_json::Value::Object(keys.clone())
-        );
-        found_keys = Some(keys);
+
+    /// How they are interpreted.
+    fn discovery(&self) -> Result<Discovery> {
+        Ok(Discovery {
+            documents: if self.documents == "files" { Documents::Files } else { Documents::Records },
+            format: self.format.as_deref().map(Format::named).transpose()?,
+            split: self.split.clone(),
+        })
     }
-    let tokenizer = Vocabulary::resolve(&o.vocabulary)?;
-    let (pack, neat) = (work.pack, work.neat_pack);
-    let seq_length = work.seq_length;
-    if neat && !pack {
-        refuse!("--neat-pack needs --pack");
+
+    /// The kind of records that is named; what `auto` is is seen when the files are known.
+    fn kind(&self) -> Result<RecordKind> {
+        let handler = self.handler.as_deref().filter(|name| !name.is_empty());
+        let kind = match (self.style.value.as_deref(), handler) {
+            (Some(_), Some(_)) => refuse!("--style and --handler-name exclude each other"),
+            (Some("auto"), None) => Ok(RecordKind::Pretrain),
+            (Some(style), None) => RecordKind::of_style(style),
+            (None, name) => RecordKind::of_handler(name.unwrap_or_default()),
+        };
+        kind.map_err(|error| Usage(error.to_string()).into())
     }
-    if pack && target == Target::Stream {
-        refuse!("a stream is packed by ms-pack\nhint: leave --pack out and pass it to ms-pack");
+
+    /// The files at `paths`, which name sets where records are of LlamaFactory's kind.
+    fn sources(&self, kind: RecordKind, paths: &[PathBuf], how: &Discovery) -> Result<Sources> {
+        let mut found = Sources::default();
+        if kind == RecordKind::LlamaFactory {
+            let Some(folder) = self.described.as_deref() else {
+                refuse!(
+                    "LlamaFactory's sets need --dataset-dir, the folder of dataset_info.json, and their names as --input"
+                )
+            };
+            let given: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            // A path stands for the name at its end, as upstream has it.
+            let names = given.iter().flat_map(|names| names.split(','));
+            let names: Vec<&str> = names.map(|name| name.rsplit('/').next().unwrap_or(name).trim()).collect();
+            for set in described_sets(folder, &names)? {
+                let files = how.files(&set.path)?;
+                found.fields.extend(std::iter::repeat_n(set.fields, files.len()));
+                found.sets.push(found.inputs.len()..found.inputs.len() + files.len());
+                found.inputs.extend(files);
+            }
+        } else {
+            for path in paths {
+                found.inputs.extend(how.files(path)?);
+            }
+        }
+        found.inputs.iter_mut().for_each(|file| file.most_bytes = self.most_bytes);
+        Ok(found)
     }
-    if pack && seq_length.is_none() {
-        refuse!("--pack needs --seq-length");
+
+    /// The kind of records, and the `--map-keys` that their fields need: as the first record shows where flags leave it open.
+    fn recognised(&self, kind: RecordKind, inputs: &[InputFile]) -> Result<(RecordKind, Option<Record>)> {
+        if self.style.value.as_deref() == Some("auto") {
+            let Some(record) = first_record(inputs) else {
+                refuse!(
+                    "--style auto looks at the first record of a file, and there is none\nhint: name the style"
+                )
+            };
+            let found = recognise::style(&record).map_err(Usage)?;
+            tracing::info!("--style {}: the first record has {}", found.kind.name(), found.words);
+            return Ok((found.kind, found.map_keys));
+        }
+        if !self.map_keys.is_given()
+            && let Some((keys, words)) = first_record(inputs).and_then(|r| recognise::messages(&r, kind))
+        {
+            let told = Value::Object(keys.clone());
+            tracing::info!("the first record has {words}: read as with --map-keys '{told}'");
+            return Ok((kind, Some(keys)));
+        }
+        Ok((kind, None))
     }
-    if pack && !kind.packable() {
-        refuse!("{} records cannot be packed: only instruction records can", kind.name());
+
+    /// How fields are renamed: as was `found`, where no flag says it.
+    fn keys(&self, found: Option<Record>) -> Result<Option<Record>> {
+        Ok(match &self.map_keys.value {
+            None => found,
+            Some(Value::Object(map)) => Some(map.clone()),
+            Some(Value::String(json)) => match serde_json::from_str(json) {
+                Ok(Value::Object(map)) => Some(map),
+                _ => refuse!("--map-keys: expected a JSON object"),
+            },
+            Some(_) => refuse!("--map-keys: expected a JSON object"),
+        })
     }
-    let map_keys = match &reading.map_keys.value {
-        None => found_keys,
-        Some(serde_json::Value::Object(map)) => Some(map.clone()),
-        Some(serde_json::Value::String(json)) => match serde_json::from_str(json) {
-            Ok(serde_json::Value::Object(map)) => Some(map),
-            _ => refuse!("--map-keys: expected a JSON object"),
-        },
-        Some(_) => refuse!("--map-keys: expected a JSON object"),
-    };
-    if fields_of_files.is_empty()
-        && let Some(absent) = recognise::absent_field(&inputs, kind, map_keys.as_ref())
-    {
-        refuse!("{absent}");
+}
+
+impl Working {
+    /// Where the rows go. `piped` says that standard output is not a terminal.
+    fn target(&self, piped: bool, force: bool) -> Result<Target> {
+        Ok(match self.prefix.as_deref() {
+            Some("-") | None if !piped => {
+                refuse!(
+                    "no output: a token stream is not written to a terminal\nhint: pass --output-prefix, or pipe into ms-pack"
+                );
+            }
+            Some("-") | None => Target::Stream,
+            Some(prefix) => Target::Files { prefix: prefix.into(), force },
+        })
     }
-    let head = o.upstream == Upstream::Head;
+
+    /// Checks that records of `kind` can be packed, if they are to be.
+    fn check_packing(&self, kind: RecordKind, target: &Target) -> Result<()> {
+        if self.neat_pack && !self.pack {
+            refuse!("--neat-pack needs --pack");
+        }
+        if self.pack && *target == Target::Stream {
+            refuse!("a stream is packed by ms-pack\nhint: leave --pack out and pass it to ms-pack");
+        }
+        if self.pack && self.seq_length.is_none() {
+            refuse!("--pack needs --seq-length");
+        }
+        if self.pack && !kind.packable() {
+            refuse!("{} records cannot be packed: only instruction records can", kind.name());
+        }
+        Ok(())
+    }
+}
+
+/// The files that are read.
+#[derive(Default)]
+struct Sources {
+    inputs: Vec<InputFile>,
+    /// Of described sets, the fields of each file.
+    fields: Vec<FieldMap>,
+    /// The files of each described set.
+    sets: Vec<Range<usize>>,
+}
+
+/// How records of `kind` become rows.
+fn handler_options(
+    o: &Options,
+    kind: RecordKind,
+    map_keys: Option<Record>,
+    fields_of_files: Vec<FieldMap>,
+) -> Result<HandlerOptions> {
+    let (reading, work, head) = (&o.reading, &o.work, o.upstream == Upstream::Head);
     let mut options = HandlerOptions {
         prompt_type: o.prompts.template.clone(),
         prompt_type_path: o.prompts.given_templates(),
         map_keys,
         json_keys: reading.json_keys.clone(),
         append_eod: o.vocabulary.append_eod,
-        seq_length,
-        neat_pack: neat,
+        seq_length: work.seq_length,
+        neat_pack: work.neat_pack,
         additional_keys: reading.additional_keys.clone(),
         fields_of_files,
         upstream: if head { ms_data::Upstream::Head } else { ms_data::Upstream::V2_0_0 },
+        strict: work.strict,
         ..HandlerOptions::new(kind)
     };
-    options.strict = work.strict;
     if head {
         options.pad_to_multiple_of = work.pad_to_multiple;
         options.enable_thinking =
@@ -368,6 +403,35 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     if kind == RecordKind::ProcessReward {
         options.reward_tokens = reading.reward_tokens.clone();
     }
+    Ok(options)
+}
+
+/// Resolves the flags. `piped` says that standard output is not a terminal.
+pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
+    let (reading, work) = (&o.reading, &o.work);
+    let prefix = work.prefix.as_deref();
+    if let Some(prefix) = prefix {
+        check_prefix(Path::new(prefix))?;
+    }
+    // Upstream replaces what is there. Its argument lists are taken as they are; with --style it takes --force.
+    let force = o.curation.force || !reading.style.is_given();
+    if !reading.merge.is_empty() {
+        return reading.merging(prefix, force);
+    }
+    let target = work.target(piped, force)?;
+    let (paths, how) = (reading.paths()?, reading.discovery()?);
+    let kind = reading.kind()?;
+    let Sources { inputs, fields, sets } = reading.sources(kind, &paths, &how)?;
+    let (kind, found_keys) = reading.recognised(kind, &inputs)?;
+    let tokenizer = Vocabulary::resolve(&o.vocabulary)?;
+    work.check_packing(kind, &target)?;
+    let map_keys = reading.keys(found_keys)?;
+    if fields.is_empty()
+        && let Some(absent) = recognise::absent_field(&inputs, kind, map_keys.as_ref())
+    {
+        refuse!("{absent}");
+    }
+    let mut options = handler_options(o, kind, map_keys, fields)?;
     let parts = work.parts.max(1);
     if parts > 1 && inputs.iter().any(|file| file.path.as_os_str() == "-") {
         refuse!("--n-subs reads the input twice, which stdin does not allow");
@@ -394,7 +458,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
         tokenizer,
         inputs,
         target,
-        pack,
+        pack: work.pack,
         workers: work.workers.max(1),
         parts,
         mixture,

@@ -4,7 +4,7 @@ use ms_data::handler::RecordKind;
 use ms_data::records::{InputFile, RecordReader};
 use serde_json::{Map, Value, json};
 
-type Record = Map<String, Value>;
+pub(crate) type Record = Map<String, Value>;
 
 /// A kind of records, the `--map-keys` that their fields need, and a description of both.
 #[derive(Debug, PartialEq)]

@@ -55,7 +55,7 @@ fn kept_whole(schedule: &Schedule) -> Vec<usize> {
     let of_stage = |stage: usize| {
         let beyond = schedule.recomputed_in_bubble(stage, |chunk| schedule.position(stage, chunk) == last);
         let (mut now, mut most) = (0usize, 0);
-        for action in schedule.stages[stage].iter().filter(|a| !beyond.contains(&a.place())) {
+        for action in schedule.stages[stage].iter().filter(|a| !beyond.contains(&a.pass())) {
             match action {
                 Action::Forward { .. } => now += 1,
                 Action::Backward { .. } | Action::BackwardWeight { .. } => now -= 1,
@@ -160,7 +160,7 @@ fn letter(action: Action) -> char {
         Action::BackwardInput { .. } => 'I',
         Action::BackwardWeight { .. } => 'W',
     };
-    if action.place().1 == 0 { upper } else { upper.to_ascii_lowercase() }
+    if action.pass().chunk == 0 { upper } else { upper.to_ascii_lowercase() }
 }
 
 /// The rows of all stages, folded into lines of at most `width` columns, and the sums.
@@ -181,7 +181,7 @@ fn draw(schedule: &Schedule, report: &Report, (width, listed): (usize, bool)) ->
                     (None, None) => (begin, end),
                 };
                 for column in begin.round() as usize..(end.round() as usize).min(columns) {
-                    row[0][column] = digit(action.place().0);
+                    row[0][column] = digit(action.pass().micro);
                     row[1][column] = letter(action);
                 }
             }

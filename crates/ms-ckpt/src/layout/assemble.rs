@@ -1,9 +1,10 @@
 //! Assembling the model's parameters from the tensors of rank files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::Path;
 
-use ms_core::Region;
+use ms_core::{DType, Region};
 use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Place, Placement, Slot, params};
 
 use super::file_grid::FileGrid;
@@ -31,12 +32,7 @@ impl Opened {
     ) -> Result<Assembled> {
         file_grid.check(config)?;
         let only_adapters = !self.ranks.iter().any(|r| r.has(&words()));
-        let mut adapters = Adapters::new();
-        let mut copies = Vec::new();
-        let mut states = Vec::new();
-        let mut globals: BTreeMap<Name, Global> = BTreeMap::new();
-        // Where a piece begins in its tensor: equal copies on other ranks are left out.
-        let mut seen: BTreeSet<(Name, usize)> = BTreeSet::new();
+        let mut all = Assembled::default();
         let specs = params(config);
         let layered = specs.iter().filter(|s| matches!(s.slot.place, Place::Layer(_)));
         let inside: BTreeSet<&str> = layered.filter_map(|s| in_layer(&s.name)).map(|(_, own)| own).collect();
@@ -47,7 +43,7 @@ impl Opened {
                 let names = std::iter::once(local.name.clone()).chain(local.also.clone());
                 let found = names.filter_map(|n| file.tensors.get(&(local.chunk, n))).next();
                 if !local.copy {
-                    self.adapter(file, &local, &mut used, &mut globals, &mut seen, &mut adapters)?;
+                    self.adapter(file, &local, &mut used, &mut all)?;
                 }
                 let &i = match found {
                     Some(i) => i,
@@ -59,38 +55,15 @@ impl Opened {
                     }
                 };
                 used.insert(i);
-                let stored = &self.stored[i];
-                if stored.shape != local.lens.shape {
-                    return Err(Error::Shape {
-                        path: file.path.clone(),
-                        name: local.name,
-                        want: local.lens.shape,
-                        got: stored.shape.clone(),
-                    });
-                }
-                let view = local.lens.view(stored.strides.as_deref());
-                let view =
-                    view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
+                let view = self.weight(file, &local, i)?;
                 if local.spec.trained() {
-                    trained.push(Trained::new(i, stored, &local, file_grid));
+                    trained.push(Trained::new(i, &self.stored[i], &local, file_grid));
                 }
-                let name = Name::weight(&local.spec.slot);
-                let region = local.lens.region;
-                let first = region.runs().next().map_or(0, |r| r.0);
-                let piece = Piece { stored: i, region, flat: None, view };
-                // The head's copy of the embedding may come before the embedding: it is compared, never read.
-                if local.copy || !seen.insert((name.clone(), first)) {
-                    copies.push((name, piece));
-                    continue;
-                }
-                let (shape, dtype) = (local.spec.shape, stored.dtype);
-                let entry =
-                    globals.entry(name).or_insert_with(|| Global { shape, dtype, pieces: Vec::new() });
-                entry.pieces.push(piece);
+                all.add(local, i, self.stored[i].dtype, view);
             }
             if let Some(beside) = &file.states {
-                trained.retain(|_| adapters.is_empty());
-                self.states(file, beside, trained, &mut globals, &mut states)?;
+                trained.retain(|_| all.adapters.is_empty());
+                self.states(file, beside, trained, &mut all)?;
             }
             let ignored = |name: &str| ignored(config, name) || is_stray(config, &inside, name);
             let extra = file.tensors.iter().find(|(key, i)| !used.contains(i) && !ignored(&key.1));
@@ -99,40 +72,23 @@ impl Opened {
                 return Err(Error::malformed(&file.path, what));
             }
         }
-        let mut wanted: Vec<(Name, usize)> = globals
-            .iter()
-            .filter(|(name, _)| matches!(name.kind(), TensorKind::LowRank(..)))
-            .map(|(name, g)| (name.clone(), g.shape.numel()))
-            .collect();
-        if !only_adapters {
-            let lacks =
-                |s: &ParamSpec| config.reward && is_idle(&s.slot) && !globals.contains_key(s.name.as_str());
-            let all = params(config).into_iter().filter(|s| !lacks(s));
-            wanted.extend(all.map(|s| (Name::weight(&s.slot), s.shape.numel())));
+        all.check_complete(folder, config, only_adapters)?;
+        all.leave_out_torn(folder);
+        Ok(all)
+    }
+
+    /// How the weight `local` is read from the stored tensor `i`.
+    fn weight(&self, file: &RankFile, local: &Local, i: usize) -> Result<Option<Vec<usize>>> {
+        let stored = &self.stored[i];
+        if stored.shape != local.lens.shape {
+            return Err(Error::Shape {
+                path: file.path.clone(),
+                name: local.name.clone(),
+                want: local.lens.shape.clone(),
+                got: stored.shape.clone(),
+            });
         }
-        if only_adapters && adapters.is_empty() {
-            return Err(Error::folder(folder, "neither weights of the model nor adapters"));
-        }
-        for (name, numel) in wanted {
-            let have: usize = globals
-                .get(&name)
-                .map_or(0, |g| g.pieces.iter().map(|p| p.region.local_shape().numel()).sum());
-            if have != numel {
-                return Err(Error::Missing { path: folder.to_owned(), name: name.to_string() });
-            }
-        }
-        // Where a rank's file is missing there is a part of a state; who wants the whole finds none.
-        let whole = |name: &Name, g: &Global| {
-            let have: usize = g.pieces.iter().map(|p| p.region.local_shape().numel()).sum();
-            !matches!(name.kind(), TensorKind::State(..)) || have == g.shape.numel()
-        };
-        let torn = globals.iter().find(|(name, g)| !whole(name, g)).map(|(name, _)| name.clone());
-        if let Some(name) = &torn {
-            let at = folder.display();
-            tracing::warn!("{at}: only some ranks have {name}: state that is not whole is left out");
-        }
-        globals.retain(|name, g| whole(name, g));
-        Ok(Assembled { globals, adapters, copies, states, torn })
+        view(&local.lens, stored, file, &local.name)
     }
 
     /// Adds the optimizer state of a rank. Like weights, it is taken from the first rank that has it.
@@ -141,8 +97,7 @@ impl Opened {
         file: &RankFile,
         beside: &States,
         mut trained: Vec<Trained>,
-        globals: &mut BTreeMap<Name, Global>,
-        states: &mut Vec<Stored>,
+        all: &mut Assembled,
     ) -> Result<()> {
         if trained.is_empty() {
             tracing::warn!("{}: the optimizer state of adapters is not read", file.path.display());
@@ -157,26 +112,15 @@ impl Opened {
             for (which, stored) in State::ADAM.into_iter().zip(state) {
                 let Some(stored) = stored else { continue };
                 let name = Name::state(which, &t.slot);
-                let view = t.lens.view(stored.strides.as_deref());
-                let view = view.map_err(|what| Error::malformed(&file.path, format!("{name}: {what}")))?;
-                let (shape, dtype) = (t.lens.region.shape, stored.dtype);
-                let global = globals.entry(name.clone()).or_insert_with(|| Global {
-                    shape,
-                    dtype,
-                    pieces: Vec::new(),
-                });
-                let first = |r: &Region| r.runs().next().map_or(0, |r| r.0);
-                if global.pieces.iter().any(|p| first(&p.region) == first(&t.lens.region)) {
+                let view = view(&t.lens, &stored, file, &name)?;
+                let region = t.lens.region.clone();
+                let global = Global::among(&mut all.globals, &name, region.shape, stored.dtype);
+                if global.pieces.iter().any(|p| p.region.first() == region.first()) {
                     continue;
                 }
-                let stored_at = self.stored.len() + states.len();
-                states.push(Stored { name: name.to_string(), ..stored });
-                global.pieces.push(Piece {
-                    stored: stored_at,
-                    region: t.lens.region.clone(),
-                    flat: None,
-                    view,
-                });
+                let at = self.stored.len() + all.states.len();
+                global.pieces.push(Piece { stored: at, region, flat: None, view });
+                all.states.push(Stored { name: name.to_string(), ..stored });
             }
         }
         Ok(())
@@ -188,9 +132,7 @@ impl Opened {
         file: &RankFile,
         local: &Local,
         used: &mut BTreeSet<usize>,
-        globals: &mut BTreeMap<Name, Global>,
-        seen: &mut BTreeSet<(Name, usize)>,
-        adapters: &mut Adapters,
+        all: &mut Assembled,
     ) -> Result<()> {
         let [a, b] = adapter::local_names(&local.name, local.module.as_deref());
         let [a, b] = [a, b].map(|n| file.tensors.get(&(local.chunk, n)).copied());
@@ -225,32 +167,33 @@ impl Opened {
                 });
             }
             used.insert(i);
-            let view = lens.view(stored.strides.as_deref());
-            let view = view.map_err(|what| Error::malformed(&file.path, format!("{name}: {what}")))?;
-            let first = lens.region.runs().next().map_or(0, |r| r.0);
-            let entry = globals.entry(name.clone()).or_insert_with(|| Global {
-                shape,
-                dtype: stored.dtype,
-                pieces: Vec::new(),
-            });
+            let view = view(&lens, stored, file, name)?;
+            let entry = Global::among(&mut all.globals, name, shape, stored.dtype);
             if entry.shape != shape {
                 return Err(Error::malformed(
                     &file.path,
                     format!("{name}: ranks have adapters of different sizes"),
                 ));
             }
-            if seen.insert((name.clone(), first)) {
+            if all.seen.insert((name.clone(), lens.region.first())) {
                 entry.pieces.push(Piece { stored: i, region: lens.region, flat: None, view });
             }
         }
         let rows = Region::along(&local.spec.shape, n - 2, std::iter::once(0..local.spec.shape[n - 2]));
         let [a, b] = names;
-        adapters.entry(local.spec.slot).or_insert_with(|| vec![adapter::Part { a, b, rows }]);
+        all.adapters.entry(local.spec.slot).or_insert_with(|| vec![adapter::Part { a, b, rows }]);
         Ok(())
     }
 }
 
+/// How `lens` sees a stored tensor.
+fn view(lens: &Lens, stored: &Stored, file: &RankFile, name: impl Display) -> Result<Option<Vec<usize>>> {
+    let view = lens.view(stored.strides.as_deref());
+    view.map_err(|what| Error::malformed(&file.path, format!("{name}: {what}")))
+}
+
 /// What the files of all ranks make up together.
+#[derive(Default)]
 pub(super) struct Assembled {
     pub(super) globals: BTreeMap<Name, Global>,
     pub(super) adapters: Adapters,
@@ -260,6 +203,58 @@ pub(super) struct Assembled {
     pub(super) states: Vec<Stored>,
     /// A state that only some ranks have.
     pub(super) torn: Option<Name>,
+    /// Where a piece begins in its tensor: equal copies on other ranks are left out.
+    seen: BTreeSet<(Name, usize)>,
+}
+
+impl Assembled {
+    /// Adds the weight `local`, stored as tensor `i`.
+    fn add(&mut self, local: Local, i: usize, dtype: DType, view: Option<Vec<usize>>) {
+        let name = Name::weight(&local.spec.slot);
+        let piece = Piece { stored: i, region: local.lens.region, flat: None, view };
+        // The head's copy of the embedding may come before the embedding: it is compared, never read.
+        if local.copy || !self.seen.insert((name.clone(), piece.region.first())) {
+            self.copies.push((name, piece));
+        } else {
+            Global::among(&mut self.globals, &name, local.spec.shape, dtype).pieces.push(piece);
+        }
+    }
+
+    /// Checks that weights and adapters are whole.
+    fn check_complete(&self, folder: &Path, config: &ModelConfig, only_adapters: bool) -> Result<()> {
+        let low_rank = self.globals.iter().filter(|(name, _)| matches!(name.kind(), TensorKind::LowRank(..)));
+        let mut wanted: Vec<(Name, usize)> =
+            low_rank.map(|(name, g)| (name.clone(), g.shape.numel())).collect();
+        if !only_adapters {
+            let lacks = |s: &ParamSpec| {
+                config.reward && is_idle(&s.slot) && !self.globals.contains_key(s.name.as_str())
+            };
+            let all = params(config).into_iter().filter(|s| !lacks(s));
+            wanted.extend(all.map(|s| (Name::weight(&s.slot), s.shape.numel())));
+        }
+        if only_adapters && self.adapters.is_empty() {
+            return Err(Error::folder(folder, "neither weights of the model nor adapters"));
+        }
+        for (name, numel) in wanted {
+            if self.globals.get(&name).map_or(0, Global::covered) != numel {
+                return Err(Error::Missing { path: folder.to_owned(), name: name.to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a rank's file is missing there is a part of a state; who wants the whole finds none.
+    fn leave_out_torn(&mut self, folder: &Path) {
+        let whole = |name: &Name, g: &Global| {
+            !matches!(name.kind(), TensorKind::State(..)) || g.covered() == g.shape.numel()
+        };
+        self.torn = self.globals.iter().find(|(name, g)| !whole(name, g)).map(|(name, _)| name.clone());
+        if let Some(name) = &self.torn {
+            let at = folder.display();
+            tracing::warn!("{at}: only some ranks have {name}: state that is not whole is left out");
+        }
+        self.globals.retain(|name, g| whole(name, g));
+    }
 }
 
 /// A parameter that the optimizer of a rank has.

@@ -358,17 +358,11 @@ impl Opened<'_> {
         rows: &[Row; 3],
         states: &mut States,
     ) -> Result<()> {
-        let first = |r: &Region| r.runs().next().map_or(0, |r| r.0);
         for (state, row) in State::ADAM.into_iter().zip(rows) {
             let name = Name::state(state, &local.spec.slot);
-            let shape = local.spec.shape;
-            let global = states.entry(name.clone()).or_insert_with(|| Global {
-                shape,
-                dtype: DType::F32,
-                pieces: Vec::new(),
-            });
+            let global = Global::among(states, &name, local.spec.shape, DType::F32);
             // The first rank that has the part; its own pieces are added below in one go.
-            if global.pieces.iter().any(|p| first(&p.region) == first(&local.lens.region)) {
+            if global.pieces.iter().any(|p| p.region.first() == local.lens.region.first()) {
                 continue;
             }
             for &(start, i) in row {

@@ -30,7 +30,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     opened.rows(&mut config, &file_grid);
     let config = config.validate().map_err(Error::spec(folder))?;
     let placement = opened.placement(folder, &config, &file_grid)?;
-    let Assembled { globals, adapters, copies, states, torn } =
+    let Assembled { globals, adapters, copies, states, torn, .. } =
         opened.assemble(folder, &config, &file_grid, &placement, spelling)?;
     opened.stored.extend(states);
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);

@@ -102,8 +102,7 @@ impl Plan {
             for spec in specs.iter().filter(|s| placement.holds(stage, s.slot.place)) {
                 let region = file_grid.region(spec, rank)?;
                 // One copy of what several ranks hold: that of the first.
-                let start = region.runs().next().map_or(0, |r| r.0);
-                if !written.insert((&spec.name, start)) {
+                if !written.insert((&spec.name, region.first())) {
                     continue;
                 }
                 for (state, dtype) in run.tensors_of(spec, dtype_of)? {

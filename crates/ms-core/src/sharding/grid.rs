@@ -1,6 +1,6 @@
 //! The grid of ranks as dense layers and as experts see it.
 
-use crate::{Axis, Error, OptimizerSharding, Result, Topology};
+use crate::{Axis, Error, OptimizerSharding, RankGroup, Result, Topology};
 use serde::{Deserialize, Serialize};
 
 /// The upstream version whose rules number the ranks and distribute the experts.
@@ -55,32 +55,6 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Names of all groups, as plans print them.
-    pub const GROUPS: [&'static str; 22] = [
-        "tp",
-        "cp",
-        "dp",
-        "pp",
-        "tp-cp",
-        "dp-cp",
-        "tp-pp",
-        "tp-dp",
-        "tp-dp-cp",
-        "embedding",
-        "ep",
-        "tp-ep",
-        "tp-ep-pp",
-        "dp_modulo_ep",
-        "expert-tp",
-        "expert-dp",
-        "ulysses",
-        "ring",
-        "dp-cp-intra",
-        "dp-cp-inter",
-        "expert-dp-intra",
-        "expert-dp-inter",
-    ];
-
     /// The grid of `world` ranks.
     ///
     /// # Errors
@@ -241,48 +215,47 @@ impl Grid {
         self.ulysses
     }
 
-    /// All groups of a name of [`Grid::GROUPS`], ordered by their first rank; `None` for another name.
-    pub fn groups(&self, name: &str) -> Option<Vec<Vec<usize>>> {
+    /// All groups of a kind, ordered by their first rank.
+    pub fn groups(&self, group: RankGroup) -> Vec<Vec<usize>> {
         use Axis::{Cp, Dp, Ep, Pp, Tp};
         let dense = |axes: &[Axis]| self.dense.groups(axes);
         let expert = |axes: &[Axis]| self.expert.groups(axes);
-        Some(match name {
-            "tp" => dense(&[Tp]),
-            "cp" => dense(&[Cp]),
-            "dp" => dense(&[Dp]),
-            "pp" => dense(&[Pp]),
-            "tp-cp" => dense(&[Tp, Cp]),
-            "dp-cp" => dense(&[Dp, Cp]),
-            "tp-pp" => dense(&[Tp, Pp]),
-            "tp-dp" => dense(&[Tp, Dp]),
-            "tp-dp-cp" => dense(&[Tp, Dp, Cp]),
-            "embedding" => dense(&[Pp]).iter().map(|stages| ends(stages)).collect(),
-            "ep" => expert(&[Ep]),
-            "tp-ep" => expert(&[Tp, Ep]),
-            "tp-ep-pp" => expert(&[Tp, Ep, Pp]),
-            "dp_modulo_ep" | "expert-dp" => expert(&[Dp]),
-            "expert-tp" => expert(&[Tp]),
-            "ulysses" => {
+        match group {
+            RankGroup::Tp => dense(&[Tp]),
+            RankGroup::Cp => dense(&[Cp]),
+            RankGroup::Dp => dense(&[Dp]),
+            RankGroup::Pp => dense(&[Pp]),
+            RankGroup::TpCp => dense(&[Tp, Cp]),
+            RankGroup::DpCp => dense(&[Dp, Cp]),
+            RankGroup::TpPp => dense(&[Tp, Pp]),
+            RankGroup::TpDp => dense(&[Tp, Dp]),
+            RankGroup::TpDpCp => dense(&[Tp, Dp, Cp]),
+            RankGroup::Embedding => dense(&[Pp]).iter().map(|stages| ends(stages)).collect(),
+            RankGroup::Ep => expert(&[Ep]),
+            RankGroup::TpEp => expert(&[Tp, Ep]),
+            RankGroup::TpEpPp => expert(&[Tp, Ep, Pp]),
+            RankGroup::DpModuloEp | RankGroup::ExpertDp => expert(&[Dp]),
+            RankGroup::ExpertTp => expert(&[Tp]),
+            RankGroup::Ulysses => {
                 dense(&[Cp]).iter().flat_map(|g| g.chunks(self.ulysses)).map(<[usize]>::to_vec).collect()
             }
-            "ring" => {
+            RankGroup::Ring => {
                 let ring = |g: &Vec<usize>, first: usize| {
                     g.iter().copied().skip(first).step_by(self.ulysses).collect::<Vec<_>>()
                 };
                 dense(&[Cp]).iter().flat_map(|g| (0..self.ulysses).map(move |m| ring(g, m))).collect()
             }
-            "dp-cp-intra" => self.optimizer.intra(&dense(&[Dp, Cp])),
-            "dp-cp-inter" => self.optimizer.inter(&dense(&[Dp, Cp])),
-            "expert-dp-intra" => self.optimizer.intra(&expert(&[Dp])),
-            "expert-dp-inter" => self.optimizer.inter(&expert(&[Dp])),
-            _ => return None,
-        })
+            RankGroup::DpCpIntra => self.optimizer.intra(&dense(&[Dp, Cp])),
+            RankGroup::DpCpInter => self.optimizer.inter(&dense(&[Dp, Cp])),
+            RankGroup::ExpertDpIntra => self.optimizer.intra(&expert(&[Dp])),
+            RankGroup::ExpertDpInter => self.optimizer.inter(&expert(&[Dp])),
+            RankGroup::World => vec![(0..self.world()).collect()],
+        }
     }
 
-    /// The group of a name of [`Grid::GROUPS`] that `rank` is in; `None` for another name, or where the rank is in no
-    /// such group (a middle stage has no embedding).
-    pub fn group(&self, name: &str, rank: usize) -> Option<Vec<usize>> {
-        self.groups(name)?.into_iter().find(|g| g.contains(&rank))
+    /// The group of a kind that `rank` is in; `None` if it is in none (a middle stage has no embedding).
+    pub fn group(&self, group: RankGroup, rank: usize) -> Option<Vec<usize>> {
+        self.groups(group).into_iter().find(|g| g.contains(&rank))
     }
 
     /// `tp 2, dp 4`: the axes larger than 1, or `one rank`.
@@ -332,8 +305,8 @@ mod tests {
     fn experts_may_span_context_parallel_ranks() {
         let sizes = GridSizes { tp: 2, cp: 2, ep: 4, ..GridSizes::default() };
         let grid = Grid::new(8, &sizes, GridRules::V2).unwrap();
-        assert_eq!(grid.groups("ep").unwrap(), [vec![0, 2, 4, 6], vec![1, 3, 5, 7]]);
-        assert_eq!(grid.group("dp_modulo_ep", 3), Some(vec![3]));
+        assert_eq!(grid.groups(RankGroup::Ep), [vec![0, 2, 4, 6], vec![1, 3, 5, 7]]);
+        assert_eq!(grid.group(RankGroup::DpModuloEp, 3), Some(vec![3]));
         assert_eq!(grid.describe(), "tp 2, cp 2, ep 4, dp 2");
     }
 
@@ -343,19 +316,19 @@ mod tests {
         let grid = Grid::new(16, &sizes, GridRules::V2).unwrap();
         assert_eq!((grid.alike(false), grid.alike(true)), (8, 4));
         let two = grid.clone().with_optimizer(OptimizerSharding::Instances(2)).unwrap();
-        let first = |name: &str| two.group(name, 0).unwrap();
-        assert_eq!((first("dp-cp-intra"), first("dp-cp-inter")), (vec![0, 2, 4, 6], vec![0, 8]));
-        assert_eq!((first("expert-dp-intra"), first("expert-dp-inter")), (vec![0, 4], vec![0, 8]));
-        for name in ["dp-cp-inter", "expert-dp-inter"] {
-            for group in two.groups(name).unwrap() {
-                let instances: Vec<usize> =
-                    group.iter().map(|&r| two.instance(r, name.starts_with("expert"))).collect();
+        let first = |group| two.group(group, 0).unwrap();
+        assert_eq!(first(RankGroup::DpCpIntra), [0, 2, 4, 6]);
+        assert_eq!(first(RankGroup::ExpertDpIntra), [0, 4]);
+        for (inter, experts) in [(RankGroup::DpCpInter, false), (RankGroup::ExpertDpInter, true)] {
+            assert_eq!(first(inter), [0, 8]);
+            for group in two.groups(inter) {
+                let instances: Vec<usize> = group.iter().map(|&r| two.instance(r, experts)).collect();
                 assert_eq!(instances, [0, 1]);
             }
         }
         let none = grid.clone().with_optimizer(OptimizerSharding::Replicated).unwrap();
-        assert_eq!(none.groups("dp-cp-inter"), none.groups("dp-cp"));
-        assert_eq!(none.group("dp-cp-intra", 5), Some(vec![5]));
+        assert_eq!(none.groups(RankGroup::DpCpInter), none.groups(RankGroup::DpCp));
+        assert_eq!(none.group(RankGroup::DpCpIntra, 5), Some(vec![5]));
         let said = grid.with_optimizer(OptimizerSharding::Instances(8)).unwrap_err().to_string();
         assert!(said.contains("a divisor of the 4 ranks that hold the same experts, found 8"), "{said}");
     }
@@ -364,8 +337,8 @@ mod tests {
     fn the_head_cuts_experts_by_a_size_of_their_own() {
         let sizes = GridSizes { tp: 4, ep: 4, etp: Some(1), ..GridSizes::default() };
         let grid = Grid::new(4, &sizes, GridRules::Head).unwrap();
-        assert_eq!(grid.groups("ep").unwrap(), [vec![0, 1, 2, 3]]);
-        assert_eq!(grid.groups("expert-tp").unwrap().len(), 4);
+        assert_eq!(grid.groups(RankGroup::Ep), [vec![0, 1, 2, 3]]);
+        assert_eq!(grid.groups(RankGroup::ExpertTp).len(), 4);
     }
 
     #[test]

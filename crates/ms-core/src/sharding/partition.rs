@@ -1,6 +1,6 @@
 //! The rule by which a tensor is sharded.
 
-use crate::{Axis, Error, Region, Result, Shape};
+use crate::{Axis, AxisPlace, Error, Region, Result, Shape};
 use serde::{Deserialize, Serialize};
 
 /// How a tensor is sharded along an axis.
@@ -46,19 +46,16 @@ impl Partition {
     /// [`Error::Partition`] if the dimension does not divide evenly.
     pub fn region(&self, name: &str, shape: &Shape, coord: usize, size: usize) -> Result<Region> {
         let axis = self.axes().first().copied();
-        self.region_on(name, shape, |a| if Some(a) == axis { (coord, size) } else { (0, 1) })
+        self.region_on(name, shape, |a| {
+            if Some(a) == axis { AxisPlace { coord, size } } else { AxisPlace { coord: 0, size: 1 } }
+        })
     }
 
-    /// The part of a tensor of `shape` that the rank at `position(axis) = (coordinate, size)` holds.
+    /// The part of a tensor of `shape` that the rank at `place(axis)` holds.
     ///
     /// # Errors
     /// [`Error::Partition`] if a dimension does not divide evenly.
-    pub fn region_on(
-        &self,
-        name: &str,
-        shape: &Shape,
-        position: impl Fn(Axis) -> (usize, usize),
-    ) -> Result<Region> {
+    pub fn region_on(&self, name: &str, shape: &Shape, place: impl Fn(Axis) -> AxisPlace) -> Result<Region> {
         let length = |dim: usize| shape.get(dim).copied().unwrap_or(0);
         let even = |dim: usize, total: usize, parts: usize, coord: usize, size: usize| {
             if total == 0 || parts == 0 || !total.is_multiple_of(parts) || coord >= size {
@@ -67,7 +64,7 @@ impl Partition {
             Ok(total / parts)
         };
         let split = |dim: usize, blocks: usize, axis: Axis| -> Result<Region> {
-            let (coord, size) = position(axis);
+            let AxisPlace { coord, size } = place(axis);
             let total = length(dim);
             let part = even(dim, total, blocks * size, coord, size)?;
             let block = total / blocks;
@@ -81,7 +78,7 @@ impl Partition {
             Self::Replicated => Ok(Region::whole(shape)),
             Self::Split { axis, dim, blocks } => split(dim, blocks, axis),
             Self::Sections { axis, dim, sizes } => {
-                let (coord, size) = position(axis);
+                let AxisPlace { coord, size } = place(axis);
                 even(dim, length(dim), length(dim).max(1), 0, 1)?;
                 let (mut start, mut ranges) = (0, Vec::new());
                 for section in sizes.into_iter().filter(|&s| s > 0) {
@@ -100,7 +97,7 @@ impl Partition {
                 Ok(Region::along(shape, dim, ranges))
             }
             Self::Experts { dim, blocks } => {
-                let (coord, size) = position(Axis::Ep);
+                let AxisPlace { coord, size } = place(Axis::Ep);
                 let part = even(0, length(0), size, coord, size)?;
                 Ok(Region { lead: Some(coord * part..(coord + 1) * part), ..split(dim, blocks, Axis::Tp)? })
             }

@@ -49,6 +49,11 @@ impl Region {
         lead && self.ranges.iter().all(|r| std::mem::replace(&mut next, r.end) == r.start) && next == size
     }
 
+    /// Its first element of the global tensor; 0 without any.
+    pub fn first(&self) -> usize {
+        self.runs().next().map_or(0, |run| run.0)
+    }
+
     /// The contiguous runs of the global tensor, in the order of the local one: `(first element, elements)`.
     ///
     /// Copying the runs one after the other makes the local tensor of the global one; the reverse puts a local
@@ -160,7 +165,7 @@ impl<'de> Deserialize<'de> for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Axis, Partition};
+    use crate::{Axis, AxisPlace, Partition};
     use proptest::prelude::*;
 
     proptest! {
@@ -205,7 +210,7 @@ mod tests {
     fn experts_are_shared_out_whole_and_then_cut_by_rows() {
         // Two of four experts of [gate; up] rows [4, 3], the second half of both blocks.
         let p = Partition::Experts { dim: 1, blocks: 2 };
-        let at = |_| (1, 2);
+        let at = |_| AxisPlace { coord: 1, size: 2 };
         let region = p.region_on("fc1", &Shape::new(&[4, 4, 3]), at).unwrap();
         assert_eq!((region.local_shape().to_vec(), region.lead.clone()), (vec![2, 2, 3], Some(2..4)));
         assert_eq!(region.runs().collect::<Vec<_>>(), [(27, 3), (33, 3), (39, 3), (45, 3)]);

@@ -43,6 +43,15 @@ impl fmt::Display for Axis {
     }
 }
 
+/// A rank's place along an axis.
+#[derive(Clone, Copy, Debug)]
+pub struct AxisPlace {
+    /// Its position: from 0, less than `size`.
+    pub coord: usize,
+    /// Ranks along the axis.
+    pub size: usize,
+}
+
 /// Sizes of the axes and the order in which ranks are numbered along them.
 ///
 /// # Source
@@ -110,6 +119,11 @@ impl Topology {
             rest /= size;
         }
         0
+    }
+
+    /// Place of `rank` along `axis`.
+    pub fn place(&self, rank: usize, axis: Axis) -> AxisPlace {
+        AxisPlace { coord: self.coord(rank, axis), size: self.size(axis) }
     }
 
     /// The ranks that differ from `rank` only along `axes`, in rank order; `rank` is among them.

@@ -1,7 +1,7 @@
 //! DualPipeV: chunk 0 of each stage on the way down, chunk 1 on the way back, so that forward passes of one overlap with
 //! backward passes of the other, and weight gradients fill the ends.
 
-use super::Action;
+use super::{Action, PassId};
 use std::collections::VecDeque;
 
 /// Collects the actions of one stage; each kind of work takes micro-batches in order.
@@ -10,7 +10,7 @@ struct Lane {
     actions: Vec<Action>,
     forwards: [usize; 2],
     backwards: [usize; 2],
-    put_off: VecDeque<(usize, usize)>,
+    put_off: VecDeque<PassId>,
 }
 
 impl Lane {
@@ -27,12 +27,12 @@ impl Lane {
     fn backward_input(&mut self, chunk: usize) {
         let micro = self.backwards[chunk];
         self.actions.push(Action::BackwardInput { micro, chunk });
-        self.put_off.push_back((micro, chunk));
+        self.put_off.push_back(PassId { micro, chunk });
         self.backwards[chunk] += 1;
     }
 
     fn weight(&mut self) {
-        if let Some((micro, chunk)) = self.put_off.pop_front() {
+        if let Some(PassId { micro, chunk }) = self.put_off.pop_front() {
             self.actions.push(Action::BackwardWeight { micro, chunk });
         }
     }

@@ -52,14 +52,23 @@ pub enum Action {
     },
 }
 
+/// Which pass an action is of: that of a micro-batch through a chunk of the stage, both counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PassId {
+    /// The micro-batch.
+    pub micro: usize,
+    /// The chunk.
+    pub chunk: usize,
+}
+
 impl Action {
-    /// Micro-batch and chunk.
-    pub fn place(&self) -> (usize, usize) {
+    /// The pass that it is of.
+    pub fn pass(&self) -> PassId {
         match *self {
             Self::Forward { micro, chunk }
             | Self::Backward { micro, chunk }
             | Self::BackwardInput { micro, chunk }
-            | Self::BackwardWeight { micro, chunk } => (micro, chunk),
+            | Self::BackwardWeight { micro, chunk } => PassId { micro, chunk },
         }
     }
 }
@@ -73,7 +82,7 @@ impl fmt::Display for Action {
             Self::BackwardInput { .. } => 'I',
             Self::BackwardWeight { .. } => 'W',
         };
-        let (micro, chunk) = self.place();
+        let PassId { micro, chunk } = self.pass();
         write!(f, "{letter}{micro}.{chunk}")
     }
 }
@@ -181,20 +190,16 @@ impl Schedule {
     /// # Source
     /// MindSpeed, `mindspeed/core/pipeline_parallel/ripipe_schedules.py`: as many passes as a pipeline has chunks are kept
     /// live.
-    pub fn recomputed_in_bubble(
-        &self,
-        stage: usize,
-        ends: impl Fn(usize) -> bool,
-    ) -> BTreeSet<(usize, usize)> {
+    pub fn recomputed_in_bubble(&self, stage: usize, ends: impl Fn(usize) -> bool) -> BTreeSet<PassId> {
         let (mut kept, mut beyond) = (0usize, BTreeSet::new());
         for action in &self.stages[stage] {
-            let place = action.place();
+            let pass = action.pass();
             match action {
                 Action::Forward { chunk, .. } if kept >= self.chain.len() && !ends(*chunk) => {
-                    beyond.insert(place);
+                    beyond.insert(pass);
                 }
                 Action::Forward { .. } => kept += 1,
-                Action::Backward { .. } | Action::BackwardInput { .. } if !beyond.contains(&place) => {
+                Action::Backward { .. } | Action::BackwardInput { .. } if !beyond.contains(&pass) => {
                     kept = kept.saturating_sub(1);
                 }
                 _ => {}

@@ -38,7 +38,7 @@ fn pairs(actions: &[Action], backward_first: bool) -> BTreeSet<usize> {
             (Action::Forward { .. }, Action::Backward { .. }) => !backward_first,
             _ => false,
         };
-        if fits && first.place().0 != second.place().0 {
+        if fits && first.pass().micro != second.pass().micro {
             pairs.insert(at);
             at += 1;
         }

@@ -44,7 +44,7 @@ pub(super) fn stages(chain: &[(usize, usize)], micro_batches: usize, seed: u64) 
         }
         let (at, stage, action) = open[below(open.len())];
         stages[stage].push(action);
-        let here = &mut state[at][action.place().0];
+        let here = &mut state[at][action.pass().micro];
         match action {
             Action::Forward { .. } => here.forward = true,
             Action::Backward { .. } => here.backward = true,

@@ -1,6 +1,6 @@
 //! What stages wait for between their actions with rendezvous messages, which both sides complete together.
 
-use super::{Action, Deadlock, Schedule};
+use super::{Action, Deadlock, PassId, Schedule};
 
 /// A message from one place of the chain to another: the activation of a micro-batch, or its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ impl Schedule {
         let mut messages = Vec::new();
         for (from, actions) in self.stages.iter().enumerate() {
             for (&action, &(_, end)) in actions.iter().zip(&spans[from]) {
-                let (micro, chunk) = action.place();
+                let PassId { micro, chunk } = action.pass();
                 let at = self.position(from, chunk);
                 let to = match action {
                     Action::Forward { .. } => Some(at + 1).filter(|to| *to < self.chain.len()),

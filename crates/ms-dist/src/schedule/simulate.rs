@@ -1,6 +1,6 @@
 //! Simulation: what a schedule costs, without running it.
 
-use super::{Action, Schedule};
+use super::{Action, PassId, Schedule};
 use std::collections::BTreeSet;
 
 /// The result of a simulation.
@@ -70,7 +70,7 @@ impl Schedule {
     /// # Errors
     /// As [`Schedule::simulate`].
     pub fn simulate_lengths(&self, length: impl Fn(usize, usize) -> f64) -> Result<Report, Deadlock> {
-        let cost = |stage: usize, action: Action| cost(action) * length(stage, action.place().1);
+        let cost = |stage: usize, action: Action| cost(action) * length(stage, action.pass().chunk);
         self.check_complete()?;
         let (links, m) = (self.chain.len(), self.micro_batches);
         let cell = |position: usize, micro: usize| position * m + micro;
@@ -88,7 +88,7 @@ impl Schedule {
                     let together =
                         &actions[first..=first + usize::from(self.overlapped[stage].contains(&first))];
                     let ready = |&action: &Action| {
-                        let (micro, chunk) = action.place();
+                        let PassId { micro, chunk } = action.pass();
                         let at = self.position(stage, chunk);
                         let here = cell(at, micro);
                         match action {
@@ -108,7 +108,7 @@ impl Schedule {
                     let end = begin + together.iter().map(|&action| cost(stage, action)).sum::<f64>();
                     clock[stage] = end;
                     for action in together {
-                        let (micro, chunk) = action.place();
+                        let PassId { micro, chunk } = action.pass();
                         let here = cell(self.position(stage, chunk), micro);
                         spans[stage].push((begin, end));
                         match action {
@@ -153,28 +153,28 @@ impl Schedule {
 
     /// The number of live forward passes during each action of a stage: a pass is live from its forward to the end of its
     /// backward, including a separate weight-gradient action, which needs the inputs of the pass's products and the gradients
-    /// of their outputs. Two overlapped actions count for both. Passes that save `only_inputs`, by micro-batch and chunk,
+    /// of their outputs. Two overlapped actions count for both. Passes that save `only_inputs`
     /// count during their backward, once they have been recomputed.
-    pub fn in_flight(&self, stage: usize, only_inputs: &BTreeSet<(usize, usize)>) -> Vec<usize> {
+    pub fn in_flight(&self, stage: usize, only_inputs: &BTreeSet<PassId>) -> Vec<usize> {
         let mut kept = BTreeSet::new();
         let mut all: Vec<usize> = Vec::with_capacity(self.stages[stage].len());
         let overlapped = &self.overlapped[stage];
         for (at, action) in self.stages[stage].iter().enumerate() {
-            let place = action.place();
+            let pass = action.pass();
             let last = matches!(action, Action::Backward { .. } | Action::BackwardWeight { .. });
             let forward = matches!(action, Action::Forward { .. });
-            let own = |place: &(usize, usize), forward: bool| {
-                usize::from(!(kept.contains(place) || forward && only_inputs.contains(place)))
+            let own = |pass: &PassId, forward: bool| {
+                usize::from(!(kept.contains(pass) || forward && only_inputs.contains(pass)))
             };
             let second = at > 0 && overlapped.contains(&(at - 1));
             let partner = if overlapped.contains(&at) { self.stages[stage].get(at + 1) } else { None };
-            let of_partner = partner.map_or(0, |p| own(&p.place(), matches!(p, Action::Forward { .. })));
-            let now = kept.len() + own(&place, forward) + of_partner;
+            let of_partner = partner.map_or(0, |p| own(&p.pass(), matches!(p, Action::Forward { .. })));
+            let now = kept.len() + own(&pass, forward) + of_partner;
             all.push(if second { all[at - 1] } else { now });
             if last {
-                kept.remove(&place);
-            } else if !(forward && only_inputs.contains(&place)) {
-                kept.insert(place);
+                kept.remove(&pass);
+            } else if !(forward && only_inputs.contains(&pass)) {
+                kept.insert(pass);
             }
         }
         all
@@ -184,9 +184,9 @@ impl Schedule {
         for (stage, actions) in self.stages.iter().enumerate() {
             for chunk in self.chain.iter().filter(|c| c.0 == stage).map(|c| c.1) {
                 let mut counts = vec![[0usize; 3]; self.micro_batches];
-                for action in actions.iter().filter(|a| a.place().1 == chunk) {
-                    let Some(count) = counts.get_mut(action.place().0) else {
-                        let micro = action.place().0;
+                for action in actions.iter().filter(|a| a.pass().chunk == chunk) {
+                    let Some(count) = counts.get_mut(action.pass().micro) else {
+                        let micro = action.pass().micro;
                         let direction = "in all";
                         return Err(Deadlock::Incomplete { stage, micro, chunk, direction, found: 1 });
                     };

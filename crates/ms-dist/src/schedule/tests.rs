@@ -241,7 +241,7 @@ fn handed_over(s: &Schedule) -> Result<(), String> {
         for stage in 0..programs.len() {
             while let Some(&step) = programs[stage].last() {
                 if let (_, Some(action)) = step {
-                    let (micro, chunk) = action.place();
+                    let PassId { micro, chunk } = action.pass();
                     let at = s.position(stage, chunk);
                     let (from, to) = match action {
                         Action::Forward { .. } => (at.checked_sub(1), Some(at + 1)),

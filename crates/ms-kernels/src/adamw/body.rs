@@ -47,7 +47,8 @@ pub(super) fn step_with_model(
     let (model, model_tail) = model.as_chunks_mut::<LANES>();
     for ((((p, m), v), g), model) in p.iter_mut().zip(m).zip(v).zip(g).zip(model) {
         if ask {
-            [p.as_ptr(), m.as_ptr(), v.as_ptr(), g.as_ptr()].map(|line| fetch(line.wrapping_add(AHEAD)));
+            let lines = [p.as_ptr(), m.as_ptr(), v.as_ptr(), g.as_ptr()];
+            lines.into_iter().for_each(|line| fetch(line.wrapping_add(AHEAD)));
         }
         for l in 0..LANES {
             element(&mut p[l], &mut m[l], &mut v[l], g[l], factors);

@@ -320,7 +320,9 @@ pub(super) fn backward<E: Element>(
         } else {
             for (dx, ((dy, x), w)) in operands {
                 if ask {
-                    [dx.as_ptr(), dy.as_ptr(), x.as_ptr()].map(|line| fetch(line.wrapping_add(width)));
+                    // The next row.
+                    let lines = [dx.as_ptr(), dy.as_ptr(), x.as_ptr()];
+                    lines.into_iter().for_each(|line| fetch(line.wrapping_add(width)));
                 }
                 spread(how, dx, (dy, x, w), None, (c, r), offset);
             }

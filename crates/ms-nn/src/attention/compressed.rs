@@ -20,8 +20,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::{NormShape, unit_norm};
 use ms_core::{
-    DType, Divergence, Graph, HeadLayout, IndexerInputs, ParamId, Pooling, Result, Rotary, Segment, Sight,
-    Tensor, Var, ops,
+    AxisPlace, DType, Divergence, Graph, HeadLayout, IndexerInputs, ParamId, Pooling, Result, Rotary,
+    Segment, Sight, Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Compressed, ModelConfig, Part, Pooled, Role};
@@ -80,7 +80,7 @@ impl AttentionBuilder for Arc<CompressedShape> {
         scope: &Scope<'_>,
         c: &ModelConfig,
         number: usize,
-        _: (usize, usize),
+        _: AxisPlace,
     ) -> crate::Result<Arc<dyn TokenMixer>> {
         super::own_keys(c, number, "layers with pooled entries that share keys and values")?;
         Ok(Arc::new(CompressedAttention::new(scope, c, number, self)))

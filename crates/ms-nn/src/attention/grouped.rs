@@ -8,8 +8,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
-    Activation, Alibi, AttentionDropout, AttentionOptions, Columns, Error, Graph, HeadLayout, ParamId,
-    QkvRows, Result, Rotary, Tensor, Var, ops,
+    Activation, Alibi, AttentionDropout, AttentionOptions, AxisPlace, Columns, Error, Graph, HeadLayout,
+    ParamId, QkvRows, Result, Rotary, Tensor, Var, ops,
 };
 use ms_dist::{
     ColumnExchange, HeadPartition, context_attention, picks_of_documents, to_sequences, to_shares,
@@ -90,7 +90,7 @@ impl Grouped {
     pub(crate) fn new(
         c: &ModelConfig,
         layer: usize,
-        (rank, ranks): (usize, usize),
+        AxisPlace { coord: rank, size: ranks }: AxisPlace,
         rotary: Option<Rotary>,
     ) -> Self {
         let shares = head_partition(c, layer, ranks);
@@ -143,7 +143,7 @@ struct Kinds {
 
 pub(super) fn builder(
     c: &ModelConfig,
-    tp: (usize, usize),
+    tp: AxisPlace,
     rotary: &super::Tables<'_>,
 ) -> crate::Result<Box<dyn AttentionBuilder>> {
     let like = |layer| Ok::<_, crate::Error>(Arc::new(Grouped::new(c, layer, tp, rotary(layer)?)));
@@ -158,7 +158,7 @@ impl AttentionBuilder for Kinds {
         scope: &Scope<'_>,
         c: &ModelConfig,
         number: usize,
-        tp: (usize, usize),
+        tp: AxisPlace,
     ) -> crate::Result<Arc<dyn TokenMixer>> {
         let shape = self.windowed.as_ref().filter(|_| c.window(number).is_some()).unwrap_or(&self.all);
         Ok(Arc::new(Attention::new(scope, c, number, tp, shape)))
@@ -166,13 +166,13 @@ impl AttentionBuilder for Kinds {
 }
 
 /// Scale, mask and penalty of a layer's scores.
-pub(crate) fn score_options(c: &ModelConfig, layer: usize, tp: (usize, usize)) -> AttentionOptions {
+pub(crate) fn score_options(c: &ModelConfig, layer: usize, tp: AxisPlace) -> AttentionOptions {
     AttentionOptions {
         scale: c.score_scale(),
         window: c.window(layer),
         softcap: c.scores.softcap,
         alibi: (c.position == Position::Alibi)
-            .then(|| Alibi { heads: c.heads, first: tp.0 * c.heads / tp.1 }),
+            .then(|| Alibi { heads: c.heads, first: tp.coord * c.heads / tp.size }),
     }
 }
 
@@ -181,7 +181,7 @@ impl Attention {
         scope: &Scope<'_>,
         c: &ModelConfig,
         layer: usize,
-        tp: (usize, usize),
+        tp: AxisPlace,
         shape: &Arc<Grouped>,
     ) -> Self {
         let projection = if c.layer(layer).mixer == Mixer::SharedKv {

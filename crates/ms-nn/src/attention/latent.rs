@@ -15,8 +15,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::Pass;
 use crate::residual::NormShape;
 use ms_core::{
-    AttentionOptions, Columns, Divergence, Graph, HeadLayout, IndexerInputs, QkvRows, Result, Rotary, Sight,
-    Tensor, Var, ops,
+    AttentionOptions, AxisPlace, Columns, Divergence, Graph, HeadLayout, IndexerInputs, QkvRows, Result,
+    Rotary, Sight, Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, PendingEnterTp};
 use ms_spec::{Mla, ModelConfig, Part, Role, Swapped};
@@ -51,7 +51,7 @@ struct Latent {
     out: Linear,
     indexer: Option<Indexer>,
     options: AttentionOptions,
-    tp: (usize, usize),
+    tp: AxisPlace,
     shape: Arc<LatentShape>,
 }
 
@@ -121,7 +121,7 @@ impl AttentionBuilder for Arc<LatentShape> {
         scope: &Scope<'_>,
         c: &ModelConfig,
         number: usize,
-        tp: (usize, usize),
+        tp: AxisPlace,
     ) -> crate::Result<Arc<dyn TokenMixer>> {
         super::own_keys(c, number, "latent layers that share keys and values")?;
         Ok(Arc::new(Latent::new(scope, c, number, tp, self)))
@@ -133,7 +133,7 @@ impl Latent {
         scope: &Scope<'_>,
         c: &ModelConfig,
         layer: usize,
-        tp: (usize, usize),
+        tp: AxisPlace,
         shape: &Arc<LatentShape>,
     ) -> Self {
         let (latent, normed) = (shape.sizes.q_rank.is_some(), shape.sizes.normed);
@@ -177,7 +177,7 @@ impl Latent {
     fn attend(&self, pass: &mut Pass<'_>, mut cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let shape = &*self.shape;
         let Mla { kv_rank, rope, nope, q_rank, q_scale, kv_scale, .. } = shape.sizes;
-        let (rank, ranks) = self.tp;
+        let AxisPlace { coord: rank, size: ranks } = self.tp;
         let (latent, mut below, shared);
         let mut training = None;
         let norm = |pass: &mut Pass<'_>, norm: Option<Linear>, x: &Var| match norm {

@@ -13,14 +13,14 @@ pub use objective::{IndexerLoss, IndexerLosses, IndexerObjective};
 use crate::mixer::TokenMixer;
 use crate::params::Scope;
 use crate::{Error, Result};
-use ms_core::{DType, Rotary, Tensor};
+use ms_core::{AxisPlace, DType, Rotary, Tensor};
 use ms_spec::{Attention, Mixer, ModelConfig};
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// Builds the layers of a kind of attention from what they share.
 pub(crate) trait AttentionBuilder: Debug + Send + Sync {
-    /// The attention of layer `number`, whose parameters are in `scope`, on rank `tp.0` of `tp.1`.
+    /// The attention of layer `number`, whose parameters are in `scope`, on the rank at `tp`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the layer takes the keys of another, which this kind cannot.
@@ -29,26 +29,26 @@ pub(crate) trait AttentionBuilder: Debug + Send + Sync {
         scope: &Scope<'_>,
         c: &ModelConfig,
         number: usize,
-        tp: (usize, usize),
+        tp: AxisPlace,
     ) -> Result<Arc<dyn TokenMixer>>;
 }
 
 /// Makes the rotary tables of a layer, if positions enter by rotation.
 type Tables<'a> = dyn Fn(usize) -> Result<Option<Rotary>> + 'a;
 
-/// The builder of the layers of `c`'s attention on rank `tp.0` of `tp.1`.
+/// The builder of the layers of `c`'s attention on the rank at `tp`.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a kind without the positions that it needs, and what `rotary` fails with.
 pub(crate) fn builder(
     c: &ModelConfig,
-    tp: (usize, usize),
+    tp: AxisPlace,
     rotary: &Tables<'_>,
 ) -> Result<Box<dyn AttentionBuilder>> {
     match &c.attention {
         Attention::Grouped => grouped::builder(c, tp, rotary),
-        Attention::Latent(sizes) => latent::builder(c, sizes, tp.1, rotary),
-        Attention::Compressed(sizes) => compressed::builder(c, sizes, tp.1, rotary),
+        Attention::Latent(sizes) => latent::builder(c, sizes, tp.size, rotary),
+        Attention::Compressed(sizes) => compressed::builder(c, sizes, tp.size, rotary),
     }
 }
 

@@ -74,12 +74,7 @@ enum ProbeState {
 }
 
 /// Heads that each have queries, keys and values, `width` columns apart: those of `x` that begin at column `first` of a head.
-fn each_head(
-    device: &Device,
-    x: &Tensor,
-    heads: HeadLayout,
-    (first, width): (usize, usize),
-) -> Result<Tensor> {
+fn each_head(device: &Device, x: &Tensor, heads: HeadLayout, first: usize, width: usize) -> Result<Tensor> {
     let copy = |i| Columns::Copy { start: i * width + first, len: heads.head_dim };
     device.columns(x, &(0..heads.groups).map(copy).collect::<Vec<_>>())
 }
@@ -120,8 +115,8 @@ impl AttentionProbe {
         of: (&Tensor, f64, bool),
     ) -> Result<()> {
         let (device, dim) = (pass.g.device(), heads.head_dim);
-        let q = each_head(device, qkv, heads, (0, 3 * dim))?;
-        let k = each_head(device, qkv, heads, (dim, 3 * dim))?;
+        let q = each_head(device, qkv, heads, 0, 3 * dim)?;
+        let k = each_head(device, qkv, heads, dim, 3 * dim)?;
         self.see(pass, [&q, &k], heads, of)
     }
 
@@ -134,7 +129,7 @@ impl AttentionProbe {
         heads: HeadLayout,
         of: (&Tensor, f64, bool),
     ) -> Result<()> {
-        let k = each_head(pass.g.device(), kv, heads, (0, 2 * heads.head_dim))?;
+        let k = each_head(pass.g.device(), kv, heads, 0, 2 * heads.head_dim)?;
         self.see(pass, [q, &k], heads, of)
     }
 

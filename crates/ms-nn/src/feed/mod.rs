@@ -7,8 +7,8 @@ use crate::params::{Linear, Scope};
 use crate::pass::{Pass, SharedExperts};
 use ms_core::ops::{DropPolicy, ExpertCapacity, RoutingOverride};
 use ms_core::{
-    Activation, DType, Device, GroupScore, ParamId, Router, RouterScore, Routes, ShardState, Tensor, Var,
-    VocabShare, ops,
+    Activation, AxisPlace, DType, Device, GroupScore, ParamId, Router, RouterScore, Routes, ShardState,
+    Tensor, Var, VocabShare, ops,
 };
 use ms_spec::{
     Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Part, Role, RouterDtype,
@@ -123,7 +123,7 @@ fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Te
 
 impl Experts {
     /// The experts of the layer of `scope`.
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits, etp: (usize, usize)) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits, etp: AxisPlace) -> Self {
         let moe = c.moe.as_ref().expect("a validated model with a layer of experts has their sizes");
         let (router, experts) = (scope.of(Part::Router), scope.of(Part::Experts));
         let shared = scope.of(Part::SharedExperts);
@@ -140,7 +140,7 @@ impl Experts {
             dtype: moe.router.dtype,
             fc1: experts.linear(Role::LinearFc1),
             fc2: experts.linear(Role::LinearFc2),
-            first_of_etp: etp.0 == 0,
+            first_of_etp: etp.coord == 0,
             activation: activation(c, limits.experts),
             shared,
         }

@@ -7,6 +7,7 @@ use crate::feed::{Dense, Experts};
 use crate::mixer::{self, TokenMixer};
 use crate::params::Scope;
 use crate::residual::{self, NormShape};
+use ms_core::AxisPlace;
 use ms_spec::{Feed, Mixer, ModelConfig, Part, Role};
 use std::sync::Arc;
 
@@ -63,13 +64,13 @@ fn mixer(
     scope: &Scope<'_>,
     c: &ModelConfig,
     number: usize,
-    tp: (usize, usize),
+    tp: AxisPlace,
     attention: &dyn AttentionBuilder,
 ) -> Result<Option<Arc<dyn TokenMixer>>> {
     Ok(match c.layer(number).mixer {
         Mixer::Attention | Mixer::SharedKv => {
             Some(attention.layer(&scope.of(Part::Attention), c, number, tp)?)
         }
-        other => mixer::recurrent(other, scope, c, tp.1),
+        other => mixer::recurrent(other, scope, c, tp.size),
     })
 }

@@ -78,7 +78,8 @@ pub(crate) struct Data {
     sets: [Option<Arc<dyn Samples>>; 3],
     config: DataConfig,
     micro: usize,
-    rank: (usize, usize),
+    /// Its place among data-parallel ranks: position and size.
+    data_parallel: (usize, usize),
 }
 
 /// An error of the data with its flag, and advice on an empty split.
@@ -151,7 +152,7 @@ impl Data {
             None => rows,
         };
         let sets = sets.map(|set| set.map(checked).map(stretched));
-        Ok(Self { sets, config: data.clone(), micro: run.batch.micro, rank: (dp_rank, dp_size) })
+        Ok(Self { sets, config: data.clone(), micro: run.batch.micro, data_parallel: (dp_rank, dp_size) })
     }
 
     fn batches(&self, which: usize, consumed: u64) -> ms_trainer::Result<Option<Batches>> {
@@ -159,7 +160,7 @@ impl Data {
         let config = LoaderConfig {
             kind: self.config.sampler,
             micro_batch_size: self.micro,
-            data_parallel: self.rank,
+            data_parallel: self.data_parallel,
             consumed,
             layout: self.config.layout,
             ahead: self.config.ahead,

@@ -118,20 +118,30 @@ fn resumed_rows(source: &Source) -> Option<usize> {
 ///
 /// A model that is only `planned` has [`ASSUMED_VOCABULARY`] where nothing says how large its vocabulary is.
 pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result<(ModelConfig, String)> {
-    let flags = &o.model_flags;
-    if let Some(dir) = loaded(o) {
-        let checkpoint = ms_ckpt::open(dir).with_context(|| {
-            "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
-                .to_owned()
-        })?;
-        let mut config = flags.beside(checkpoint.config(), o.source.describes_model())?;
-        if o.model_training.init_std.is_given() {
-            config.init_std = o.model_training.init_std.value;
-        }
-        // Ranks that share the vocabulary have equally many rows of it.
-        config.padded_vocab = config.padded_vocab.next_multiple_of(o.parallelism.tp);
-        return Ok((config, format!("{} ({})", dir.display(), checkpoint.form().name())));
+    match loaded(o) {
+        Some(dir) => of_checkpoint(o, dir),
+        None => Ok((of_flags(o, tokens, planned)?, "flags".into())),
     }
+}
+
+/// The model of the checkpoint in `dir`, with what single flags say, and a description of where it is from.
+fn of_checkpoint(o: &Options, dir: &Path) -> Result<(ModelConfig, String)> {
+    let checkpoint = ms_ckpt::open(dir).with_context(|| {
+        "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
+            .to_owned()
+    })?;
+    let mut config = o.model_flags.beside(checkpoint.config(), o.source.describes_model())?;
+    if o.model_training.init_std.is_given() {
+        config.init_std = o.model_training.init_std.value;
+    }
+    // Ranks that share the vocabulary have equally many rows of it.
+    config.padded_vocab = config.padded_vocab.next_multiple_of(o.parallelism.tp);
+    Ok((config, format!("{} ({})", dir.display(), checkpoint.form().name())))
+}
+
+/// The model that flags describe, for a tokenizer of `tokens`.
+fn of_flags(o: &Options, tokens: Option<usize>, planned: bool) -> Result<ModelConfig> {
+    let flags = &o.model_flags;
     let mut map = flags.values();
     if map.get("cla_share_factor").and_then(Value::as_u64).is_some_and(|n| n > 1) && !o.model_training.lends {
         refuse!(
@@ -139,6 +149,31 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         );
     }
     let own_factor = if o.upstream == Upstream::Head { left_out_at_head(o, &mut map) } else { None };
+    add_arguments(o, &mut map);
+    add_vocabulary(o, tokens, planned, &mut map)?;
+    let acting = read_by_router(o, &mut map);
+    turn_args(o.upstream, &mut map, |dest| flags.written(dest))?;
+    say_named_twice(flags, &map);
+    let mut config = made(o, &mut map, own_factor)?;
+    flags.check_positions(&config)?;
+    let dense_first = map.get("first_k_dense_replace").and_then(Value::as_f64);
+    let all_dense = |first: &f64| *first >= (config.layers + config.empty_slots) as f64;
+    if let Some(first) = dense_first.filter(all_dense).filter(|_| config.moe.is_some()) {
+        refuse!(
+            "--first-k-dense-replace: expected less than the {} layers, found {first}: no layer has experts",
+            config.layers
+        );
+    }
+    let twice = SAID_TWICE.iter().filter(|(wins, _)| flags.written(wins).is_some());
+    flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).chain(acting).collect::<Vec<_>>());
+    config.init_std = o.model_training.init_std.value;
+    check_rows(flags, &config, tokens)?;
+    Ok(config)
+}
+
+/// Adds the arguments of a model that stand in other groups of options.
+fn add_arguments(o: &Options, map: &mut Map<String, Value>) {
+    let flags = &o.model_flags;
     let mut put = |dest: &str, value: Option<Value>| {
         map.extend(value.map(|value| (dest.to_owned(), value)));
     };
@@ -152,20 +187,30 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     put("moe_router_balanced_groups", o.routers.balanced_groups.then_some(Value::Bool(true)));
     // By default, v2.0.0's groups are those of expert-parallel ranks.
     let grouped = ["n_group", "moe_router_num_groups"].iter().any(|dest| flags.written(dest).is_some());
-    let kind = flags.word("moe_router_load_balancing_type");
+    let kind = flags.word(ROUTER_KIND);
     let groups_chosen = o.upstream == Upstream::V2_0_0 && flags.written("topk_group").is_some();
     let by_groups = kind == Some("group_limited_greedy")
         || (matches!(kind, Some("none" | "noaux_tc")) && groups_chosen && o.parallelism.ep > 1);
     if by_groups && !grouped {
         put("n_group", Some(o.parallelism.ep.into()));
     }
+}
+
+/// Adds the sizes of the vocabulary and of its table, for a tokenizer of `tokens`.
+///
+/// # Errors
+/// If nothing says how large the vocabulary is, unless the run is only `planned`.
+fn add_vocabulary(
+    o: &Options,
+    tokens: Option<usize>,
+    planned: bool,
+    map: &mut Map<String, Value>,
+) -> Result<()> {
+    let flags = &o.model_flags;
     if let Some(tokens) = flags.tokens() {
         // Upstream's null tokenizer counts the end of documents as one more token.
         let end = usize::from(o.samples.have_no_words() && flags.rows().is_none());
-        put("vocab_size", Some((tokens + end).into()));
-    }
-    if let Some(rows) = flags.rows() {
-        put("padded_vocab_size", Some(rows.into()));
+        map.insert("vocab_size".into(), (tokens + end).into());
     }
     if let (Some(flag), Some(tokens)) = (flags.tokens().filter(|_| !o.samples.have_no_words()), tokens)
         && flag != tokens
@@ -174,7 +219,11 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             "--vocab-size {flag} is not the tokenizer's {tokens}, which upstream takes; --padded-vocab-size says how many rows there are"
         );
     }
-    if flags.rows().is_none() && flags.tokens().is_none() {
+    if let Some(rows) = flags.rows() {
+        map.insert("padded_vocab_size".into(), rows.into());
+        return Ok(());
+    }
+    if flags.tokens().is_none() {
         const PASS: &str = "pass --tokenizer-name-or-path, --vocab-size or --padded-vocab-size";
         let tokens = match tokens {
             Some(tokens) => tokens,
@@ -188,32 +237,41 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         };
         map.insert("vocab_size".into(), tokens.into());
     }
-    if flags.rows().is_none() {
-        let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
-        let resumed = resumed_rows(&o.source);
-        let rows = rows_of_run(o, resumed, vocab, o.parallelism.tp);
-        if let Some(there) = resumed.filter(|&there| there != rows) {
-            tracing::warn!(
-                "the vocabulary is padded to {rows} rows, that of the checkpoint to {there}, and padding takes part in the loss: \
-                 --padded-vocab-size says another number"
-            );
-        }
-        map.insert("padded_vocab_size".into(), rows.into());
+    let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
+    let resumed = resumed_rows(&o.source);
+    let rows = rows_of_run(o, resumed, vocab, o.parallelism.tp);
+    if let Some(there) = resumed.filter(|&there| there != rows) {
+        tracing::warn!(
+            "the vocabulary is padded to {rows} rows, that of the checkpoint to {there}, and padding takes part in the loss: \
+             --padded-vocab-size says another number"
+        );
     }
-    let of_upstream = !o.routers.balanced_groups;
+    map.insert("padded_vocab_size".into(), rows.into());
+    Ok(())
+}
+
+/// Leaves to the router what upstream reads of its arguments, and says what it does not. Returns one that acts all the same.
+fn read_by_router(o: &Options, map: &mut Map<String, Value>) -> Option<&'static str> {
+    let (flags, kind) = (&o.model_flags, o.model_flags.word(ROUTER_KIND));
+    if o.routers.balanced_groups {
+        return None;
+    }
     // Weights that are divided by their sum have no scale: the flag acts only where there is one.
     let divides = map.get("norm_topk_prob") == Some(&Value::Bool(true));
-    let mut acting = Vec::new();
-    if of_upstream && divides_last(o.upstream, kind, divides) {
+    let last = divides_last(o.upstream, kind, divides);
+    if last {
         map.insert(RENORMALISED.into(), true.into());
-        acting.push("norm_topk_prob");
     }
-    for dest in unread_of_router(o.upstream, kind, divides).iter().filter(|_| of_upstream) {
+    for dest in unread_of_router(o.upstream, kind, divides) {
         if let (Some(flag), Some(_)) = (flags.written(dest), map.remove(*dest)) {
             say_unread(flag, kind);
         }
     }
-    turn_args(o.upstream, &mut map, |dest| flags.written(dest))?;
+    last.then_some("norm_topk_prob")
+}
+
+/// Says which flag counts where two name one number and differ.
+fn say_named_twice(flags: &ModelFlags, map: &Map<String, Value>) {
     let number = |dest: &str| map.get(dest).and_then(Value::as_f64);
     for (wins, other) in SAID_TWICE {
         if let (Some(a), Some(b)) = (flags.written(wins), flags.written(other))
@@ -224,46 +282,38 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
             tracing::warn!("{a} and {b} name one number: that of {a} counts");
         }
     }
-    let dense_first = number("first_k_dense_replace");
-    let mut config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
-    match own_factor {
-        Some(factor) if config.rotates_by_itself() => {
-            map.remove(YARN_FACTOR);
-            map.extend(factor.map(|factor| (YARN_FACTOR.to_owned(), factor)));
-            config = ms_spec::megatron::from_args(&map).map_err(|e| refused(o, &e))?;
-        }
-        Some(_) => {
-            if let Some(flag) = flags.written(YARN_FACTOR) {
-                tracing::warn!(
-                    "{flag} has no effect: upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings"
-                );
-            }
-        }
-        None => {}
+}
+
+/// The model of these arguments; `own_factor` is what was said of yarn's factor, if upstream forms it of the lengths.
+fn made(o: &Options, map: &mut Map<String, Value>, own_factor: Option<Option<Value>>) -> Result<ModelConfig> {
+    let of = |map: &Map<String, Value>| ms_spec::megatron::from_args(map).map_err(|e| refused(o, &e));
+    let config = of(map)?;
+    let Some(factor) = own_factor else { return Ok(config) };
+    if config.rotates_by_itself() {
+        map.remove(YARN_FACTOR);
+        map.extend(factor.map(|factor| (YARN_FACTOR.to_owned(), factor)));
+        return Ok(of(map)?);
     }
-    flags.check_positions(&config)?;
-    let dense_first =
-        dense_first.filter(|&n| config.moe.is_some() && n >= (config.layers + config.empty_slots) as f64);
-    if let Some(first) = dense_first {
-        refuse!(
-            "--first-k-dense-replace: expected less than the {} layers, found {first}: no layer has experts",
-            config.layers
+    if let Some(flag) = o.model_flags.written(YARN_FACTOR) {
+        tracing::warn!(
+            "{flag} has no effect: upstream's head divides --max-position-embeddings by --rope-scaling-original-max-position-embeddings"
         );
     }
-    let twice = SAID_TWICE.iter().filter(|(wins, _)| flags.written(wins).is_some());
-    flags.say_idle(&config, &map, &twice.map(|(_, other)| *other).chain(acting).collect::<Vec<_>>());
-    config.init_std = o.model_training.init_std.value;
-    if tokens.is_some_and(|t| t > config.padded_vocab) {
-        let tokens = tokens.unwrap_or(0);
-        let flag = if flags.tokens().is_some() && flags.rows().is_none() {
-            "--vocab-size"
-        } else {
-            "--padded-vocab-size"
-        };
+    Ok(config)
+}
+
+/// Checks that the table has a row for each of the tokenizer's `tokens`.
+fn check_rows(flags: &ModelFlags, config: &ModelConfig, tokens: Option<usize>) -> Result<()> {
+    if let Some(tokens) = tokens.filter(|&tokens| tokens > config.padded_vocab) {
+        let sized = flags.tokens().is_some() && flags.rows().is_none();
+        let flag = if sized { "--vocab-size" } else { "--padded-vocab-size" };
         refuse!("{flag}: expected at least the tokenizer's {tokens} tokens, found {}", config.padded_vocab);
     }
-    Ok((config, "flags".into()))
+    Ok(())
 }
+
+/// The argument that says how a router balances its load.
+const ROUTER_KIND: &str = "moe_router_load_balancing_type";
 
 /// Yarn's factor, which newer upstreams form of the lengths unless attention has a rotation of its own.
 const YARN_FACTOR: &str = "rope_scaling_factor";

@@ -37,6 +37,46 @@ pub(crate) fn routing(
     dispatcher: Dispatcher,
     model: &ModelConfig,
 ) -> Result<Routing> {
+    check_model(o, flags, model)?;
+    let kind = flags.word("moe_router_load_balancing_type");
+    let (coeff, balance_by_sequence) = balance(o, kind)?;
+    let auxiliary = auxiliary(o, kind, coeff, model)?;
+    // v2.0.0's other flag switches it off.
+    let switched_off = upstream == Upstream::V2_0_0 && !o.jitters;
+    let jitter = if switched_off { 0.0 } else { flags.share("moe_input_jitter_eps").unwrap_or(0.0) };
+    let fixed = o.fixed;
+    if fixed {
+        tracing::warn!("--fix-router: experts are used in turn, so losses are meaningless");
+    }
+    let capacity = capacity(o, kind, dispatcher, model)?;
+    let bias_update_rate = bias_update_rate(o, upstream, capacity.is_some(), model);
+    let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
+    let unbalanced = matches!(kind, Some("none" | "noaux_tc"));
+    let head = upstream == Upstream::Head;
+    let single = model.moe.as_ref().is_some_and(|m| m.top_k == 1);
+    Ok(Routing {
+        auxiliary,
+        balance_by_sequence,
+        balance_biased: unbalanced && o.by_sequence && !model.moe.as_ref().is_some_and(of_softmax),
+        // As upstream: this loss uses what the dispatcher receives.
+        balance_of_taken: kind == Some("seq_aux_loss"),
+        balance_of_filled: kind == Some("seq_aux_loss") && o.fills,
+        balance_undivided: head && single && matches!(kind, None | Some("aux_loss" | "seq_aux_loss")),
+        balance_by_tokens: head,
+        jitter,
+        fixed,
+        fixed_by_expert: fixed && head,
+        sinkhorn: kind == Some("sinkhorn"),
+        capacity,
+        capacity_shares: None,
+        watch_margins: false,
+        bias_update_rate,
+        bias_of_taken: head,
+    })
+}
+
+/// Checks that experts and their groups are as the model has them.
+fn check_model(o: &Routers, flags: &ModelFlags, model: &ModelConfig) -> Result<()> {
     let (experts, top_k) = model.moe.as_ref().map_or((0, 0), |m| (m.experts, m.top_k));
     for (dest, flag, found) in
         [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
@@ -54,15 +94,18 @@ pub(crate) fn routing(
              checkpoint of such a model; the model has none"
         );
     }
+    Ok(())
+}
+
+/// The coefficient of the load-balancing loss of this `kind` of router, and whether the loss is that of each sequence.
+fn balance(o: &Routers, kind: Option<&str>) -> Result<(f64, bool)> {
     let coeff = o.aux_loss.value;
-    let (kind, by_sequence) = (flags.word("moe_router_load_balancing_type"), o.by_sequence);
-    let unbalanced = matches!(kind, Some("none" | "noaux_tc"));
-    let (experts_coeff, balance_by_sequence) = match kind {
+    let (used, by_sequence) = match kind {
         None | Some("aux_loss" | "pai_megatron_aux_loss") => (coeff, false),
         Some("seq_aux_loss") => (coeff, true),
-        Some("group_limited_greedy") => (coeff, by_sequence),
+        Some("group_limited_greedy") => (coeff, o.by_sequence),
         // Upstream balances these by sequences alone.
-        Some(_) if unbalanced && by_sequence => (coeff, true),
+        Some("none" | "noaux_tc") if o.by_sequence => (coeff, true),
         Some("sinkhorn") if coeff != 0.0 => refuse!(
             "--moe-aux-loss-coeff: expected 0 beside --moe-router-load-balancing-type sinkhorn, as in upstream, found {coeff}"
         ),
@@ -72,10 +115,15 @@ pub(crate) fn routing(
              group_limited_greedy, pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
         ),
     };
-    if coeff != 0.0 && experts_coeff == 0.0 && o.aux_loss.is_given() {
+    if coeff != 0.0 && used == 0.0 && o.aux_loss.is_given() {
         let kind = kind.unwrap_or_default();
         tracing::warn!("--moe-aux-loss-coeff {coeff}: {kind} has no load-balancing loss, as in upstream");
     }
+    Ok((used, by_sequence))
+}
+
+/// The coefficients of all losses of a router; `experts` is that of the load of experts.
+fn auxiliary(o: &Routers, kind: Option<&str>, experts: f64, model: &ModelConfig) -> Result<Auxiliary> {
     let grouped = model.moe.as_ref().is_some_and(|m| m.router.groups.is_some());
     let of_groups = |coeff: f64, flag: &str| -> Result<f64> {
         if coeff != 0.0 && kind != Some("group_limited_greedy") {
@@ -89,19 +137,21 @@ pub(crate) fn routing(
         }
         Ok(coeff)
     };
-    let auxiliary = Auxiliary {
-        experts: experts_coeff,
+    Ok(Auxiliary {
+        experts,
         devices: of_groups(o.of_devices, "--moe-device-level-aux-loss-coeff")?,
         communication: of_groups(o.of_tokens_sent, "--moe-comm-aux-loss-coeff")?,
         z: o.z.unwrap_or(0.0),
-    };
-    // v2.0.0's other flag switches it off.
-    let switched_off = upstream == Upstream::V2_0_0 && !o.jitters;
-    let jitter = if switched_off { 0.0 } else { flags.share("moe_input_jitter_eps").unwrap_or(0.0) };
-    let fixed = o.fixed;
-    if fixed {
-        tracing::warn!("--fix-router: experts are used in turn, so losses are meaningless");
-    }
+    })
+}
+
+/// How many tokens an expert takes at most, if that is limited.
+fn capacity(
+    o: &Routers,
+    kind: Option<&str>,
+    dispatcher: Dispatcher,
+    model: &ModelConfig,
+) -> Result<Option<Capacity>> {
     // As upstream: a negative factor means none.
     let capacity = o.capacity.filter(|&f| f >= 0.0).map(|factor| Capacity {
         factor,
@@ -121,42 +171,24 @@ pub(crate) fn routing(
             "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
         );
     }
-    let sinkhorn = kind == Some("sinkhorn");
-    if capacity.is_some() && sinkhorn {
+    if capacity.is_some() && kind == Some("sinkhorn") {
         refuse!(
             "--moe-expert-capacity-factor: cannot be combined with --moe-router-load-balancing-type sinkhorn, as in upstream"
         );
     }
-    // The head counts what experts keep after dropping; padded experts have the same number each.
-    let head = upstream == Upstream::Head;
+    Ok(capacity)
+}
+
+/// The update rate of expert biases. The head counts what experts keep after dropping; padded experts, whose tokens are
+/// `limited`, have the same number each.
+fn bias_update_rate(o: &Routers, upstream: Upstream, limited: bool, model: &ModelConfig) -> f64 {
     let biased = model.moe.as_ref().is_some_and(|m| m.router.bias);
-    let evens_out = head && capacity.is_some() && o.fills && biased && o.bias_update_rate != 0.0;
-    if evens_out {
+    let rate = o.bias_update_rate;
+    if upstream == Upstream::Head && limited && o.fills && biased && rate != 0.0 {
         tracing::warn!(
-            "--moe-router-bias-update-rate {}: beside --moe-pad-expert-input-to-capacity biases stay, as upstream's head counts",
-            o.bias_update_rate
+            "--moe-router-bias-update-rate {rate}: beside --moe-pad-expert-input-to-capacity biases stay, as upstream's head counts"
         );
+        return 0.0;
     }
-    let bias_update_rate = if evens_out { 0.0 } else { o.bias_update_rate };
-    let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
-    let balance_biased = unbalanced && by_sequence && !model.moe.as_ref().is_some_and(of_softmax);
-    Ok(Routing {
-        auxiliary,
-        balance_by_sequence,
-        balance_biased,
-        // As upstream: this loss uses what the dispatcher receives.
-        balance_of_taken: kind == Some("seq_aux_loss"),
-        balance_of_filled: kind == Some("seq_aux_loss") && o.fills,
-        balance_undivided: head && top_k == 1 && matches!(kind, None | Some("aux_loss" | "seq_aux_loss")),
-        balance_by_tokens: head,
-        jitter,
-        fixed,
-        fixed_by_expert: fixed && head,
-        sinkhorn,
-        capacity,
-        capacity_shares: None,
-        watch_margins: false,
-        bias_update_rate,
-        bias_of_taken: head,
-    })
+    rate
 }

@@ -134,6 +134,60 @@ impl Samples {
         }
         Ok((paths, of_splits))
     }
+
+    /// Shares of training, validation and test data.
+    fn shares(&self) -> Result<Split> {
+        let split = Split::parse(self.split.as_deref().unwrap_or("969, 30, 1"));
+        split.map_err(|e| Usage(format!("--split: {e}")).into())
+    }
+
+    /// Checks that sequences can be made up, and says which flags then have no effect; `named`: other flags name data.
+    fn check_mock(&self, upstream: Upstream, named: bool, ends: bool) -> Result<()> {
+        if named && upstream == Upstream::Head {
+            refuse!("--mock-data: cannot be combined with --data-path and its like");
+        }
+        if !named && !ends {
+            refuse!(
+                "--mock-data: needs --tokenizer-name-or-path, or --tokenizer-type NullTokenizer with --vocab-size: artificial \
+                 sequences end with the end of document"
+            );
+        }
+        if named {
+            tracing::warn!(
+                "--mock-data has no effect: MindSpeed-LLM 2.0.0 takes the data that other flags name"
+            );
+        } else if self.split.is_some() {
+            tracing::warn!(
+                "--split has no effect with --mock-data: upstream cuts artificial data into thirds"
+            );
+        }
+        Ok(())
+    }
+
+    /// The order of samples.
+    fn sampler(&self) -> Result<SamplerKind> {
+        Ok(match self.sampler.as_deref().unwrap_or("single") {
+            "cyclic" if self.sharded => SamplerKind::Cyclic,
+            "cyclic" => SamplerKind::CyclicInTurns,
+            "single" => SamplerKind::Single,
+            other => refuse!("--dataloader-type: expected single or cyclic, found {other}"),
+        })
+    }
+
+    /// Every how many tokens of a row are treated as a document, if they are.
+    fn stretch(&self, seq_length: usize) -> Option<usize> {
+        let tokens = usize::try_from(self.stretch).ok().filter(|&n| n > 0)?;
+        if tokens > seq_length || !self.reset_attention {
+            tracing::warn!(
+                "--fix-sub-seq-length {tokens} has no effect: it needs --reset-attention-mask, up to --seq-length"
+            );
+            return None;
+        }
+        tracing::warn!(
+            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses are meaningless"
+        );
+        Some(tokens)
+    }
 }
 
 /// How packs are read, if the sequences of a fine-tuning set are such by the flags `positions`, `attention` and `neat`: each
@@ -266,6 +320,33 @@ fn replace_special(tokenizer: &mut Tokenizer, pairs: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// The tokens that end documents and fill rows, where a tokenizer or a flag says them.
+type Ends = Option<ms_text::Result<(i32, Option<i32>)>>;
+
+fn ends(all: &Options, tokenizer: Option<&(Tokenizer, bool)>) -> Ends {
+    let named: Ends = tokenizer.map(|(t, _)| Ok((t.eod()? as i32, Some(t.pad_id()? as i32))));
+    let counted = || all.model_flags.tokens().filter(|_| all.samples.have_no_words());
+    named.or_else(|| counted().map(|end| Ok((end as i32, None))))
+}
+
+/// What starts anew at the end of a document: positions, attention, and whether its token has no loss.
+type Resets = [bool; 3];
+
+/// That the flags of these have no token to act at.
+fn need_eod(resets: Resets) -> Usage {
+    let names = ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"];
+    let given: Vec<&str> = names.into_iter().zip(resets).filter(|f| f.1).map(|f| f.0).collect();
+    Usage(format!("{}: need --tokenizer-name-or-path: it names the end-of-document token", given.join(", ")))
+}
+
+/// The version of upstream by its data.
+fn upstream_of(o: &Options) -> ms_data::Upstream {
+    match o.upstream {
+        Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
+        Upstream::Head => ms_data::Upstream::Head,
+    }
+}
+
 /// The data of a run of `model` in rows of `seq_length` tokens and batches of `global`.
 ///
 /// # Errors
@@ -279,144 +360,122 @@ pub(super) fn data(
 ) -> Result<DataConfig> {
     let o = &all.samples;
     // Rows for multi-token prediction extend beyond what is trained.
-    let seq_length = seq_length + all.model_training.windows;
+    let beyond = all.model_training.windows;
+    let seq_length = seq_length + beyond;
     let (paths, per_split) = o.named()?;
-    let seed = o.seed as u32;
-    let split = || -> Result<Split> {
-        let split = Split::parse(o.split.as_deref().unwrap_or("969, 30, 1"));
-        split.map_err(|e| Usage(format!("--split: {e}")).into())
-    };
-    let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, Some(t.pad_id()? as i32))));
-    let ends = || all.model_flags.tokens().filter(|_| o.have_no_words()).map(|end| Ok((end as i32, None)));
-    let ids = ids.or_else(ends);
+    let ids = ends(all, tokenizer);
     let resets = [restart_positions(o, all.upstream, model), o.reset_attention, o.mask_eod];
-    let need_eod = || {
-        let names = ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"];
-        let given: Vec<&str> = names.into_iter().zip(resets).filter(|f| f.1).map(|f| f.0).collect();
-        Usage(format!(
-            "{}: need --tokenizer-name-or-path: it names the end-of-document token",
-            given.join(", ")
-        ))
-    };
-    let upstream = match all.upstream {
-        Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
-        Upstream::Head => ms_data::Upstream::Head,
-    };
-    let mut layout = RowLayout::Packed;
-    let kind = if let [file] = paths.as_slice()
+    let (kind, layout) = if let [file] = paths.as_slice()
         && file.ends_with(".safetensors")
     {
-        let [reset_position_ids, reset_attention_mask, eod_mask_loss] = resets;
-        let documents = match ids.transpose()? {
-            _ if !resets.contains(&true) => None,
-            Some((eod, _)) => {
-                let apart = upstream.keeps_documents_apart(reset_position_ids, reset_attention_mask);
-                Some(Documents { eod, reset_position_ids, reset_attention_mask: apart, eod_mask_loss })
-            }
-            None => bail!(need_eod()),
-        };
-        DataKind::Safetensors { path: PathBuf::from(file), documents }
+        (stored_samples(all, file, resets, ids)?, RowLayout::Packed)
     } else if o.is_sft() {
-        if all.model_training.windows > 0 {
-            refuse!(
-                "--num-nextn-predict-layers: needs pretraining data: in fine-tuning rows upstream takes what is not counted for words"
-            );
-        }
-        if o.mock {
-            refuse!("--mock-data: needs pretraining data, fine-tuning reads --data-path");
-        }
-        if paths.is_empty() {
-            refuse!("--data-path is required");
-        }
-        let Some(ids) = ids else {
-            refuse!(
-                "--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens"
-            );
-        };
-        let (eos, Some(pad)) = ids? else {
-            refuse!("--tokenizer-type NullTokenizer: fine-tuning needs a tokenizer with a padding token");
-        };
-        let form = match packs(all.upstream, o.reset_positions, o.reset_attention, o.neat_pack)? {
-            Some(packs) => packs,
-            None if o.cut_at_end => Form::CutAtEnd,
-            None => Form::Conversation { closing: tokenizer.is_some_and(|t| t.1) },
-        };
-        if !matches!(form, Form::Packed { .. }) {
-            if o.uncut {
-                refuse!(
-                    "--no-cut-token: rows have at most --seq-length tokens; leave it out, or pack the samples"
-                );
-            }
-            let variable = pads_less(all.upstream, o.variable, o.no_pad);
-            let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
-            layout = RowLayout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
-        }
-        let fill_to = o.fill.then_some(global as u64);
-        let order = Order { seed, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };
-        let mut options = sft_options(seq_length, form, eos, order);
-        // Upstream stores these next to the data, regardless of the folder of the other index files.
-        options.index_files = o.cache.is_some();
-        DataKind::Sft { paths, split: split()?, options }
+        let closing = tokenizer.is_some_and(|t| t.1);
+        fine_tuning(all, paths, seq_length, global, ids, closing)?
     } else {
-        let named = !paths.is_empty() || per_split.iter().any(|p| !p.is_empty());
-        if o.mock && named && all.upstream == Upstream::Head {
-            refuse!("--mock-data: cannot be combined with --data-path and its like");
-        }
-        if o.mock && !named && ids.is_none() {
+        (pretraining(all, paths, per_split, seq_length, resets, ids)?, RowLayout::Packed)
+    };
+    let (sampler, stretch) = (o.sampler()?, o.stretch(seq_length));
+    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond })
+}
+
+/// Samples that stand in a file as they are taken.
+fn stored_samples(all: &Options, file: &str, resets: Resets, ids: Ends) -> Result<DataKind> {
+    let [reset_position_ids, reset_attention, eod_mask_loss] = resets;
+    let reset_attention_mask = upstream_of(all).keeps_documents_apart(reset_position_ids, reset_attention);
+    let documents = match ids.transpose()? {
+        _ if !resets.contains(&true) => None,
+        Some((eod, _)) => Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss }),
+        None => bail!(need_eod(resets)),
+    };
+    Ok(DataKind::Safetensors { path: PathBuf::from(file), documents })
+}
+
+/// Instructions and their rows; `closing`: the template closes with one end token.
+fn fine_tuning(
+    all: &Options,
+    paths: Vec<String>,
+    seq_length: usize,
+    global: usize,
+    ids: Ends,
+    closing: bool,
+) -> Result<(DataKind, RowLayout)> {
+    let o = &all.samples;
+    if all.model_training.windows > 0 {
+        refuse!(
+            "--num-nextn-predict-layers: needs pretraining data: in fine-tuning rows upstream takes what is not counted for words"
+        );
+    }
+    if o.mock {
+        refuse!("--mock-data: needs pretraining data, fine-tuning reads --data-path");
+    }
+    if paths.is_empty() {
+        refuse!("--data-path is required");
+    }
+    let Some(ids) = ids else {
+        refuse!("--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens");
+    };
+    let (eos, Some(pad)) = ids? else {
+        refuse!("--tokenizer-type NullTokenizer: fine-tuning needs a tokenizer with a padding token");
+    };
+    let form = match packs(all.upstream, o.reset_positions, o.reset_attention, o.neat_pack)? {
+        Some(packs) => packs,
+        None if o.cut_at_end => Form::CutAtEnd,
+        None => Form::Conversation { closing },
+    };
+    let layout = if matches!(form, Form::Packed { .. }) {
+        RowLayout::Packed
+    } else {
+        if o.uncut {
             refuse!(
-                "--mock-data: needs --tokenizer-name-or-path, or --tokenizer-type NullTokenizer with --vocab-size: artificial \
-                 sequences end with the end of document"
+                "--no-cut-token: rows have at most --seq-length tokens; leave it out, or pack the samples"
             );
         }
-        if o.mock && named {
-            tracing::warn!(
-                "--mock-data has no effect: MindSpeed-LLM 2.0.0 takes the data that other flags name"
-            );
-        } else if o.mock && o.split.is_some() {
-            tracing::warn!(
-                "--split has no effect with --mock-data: upstream cuts artificial data into thirds"
-            );
-        }
-        let source = if !paths.is_empty() {
-            DataPaths::Split { paths, split: split()? }
-        } else if per_split.iter().any(|p| !p.is_empty()) {
-            DataPaths::PerSplit(per_split)
-        } else if o.mock {
-            DataPaths::Mock
-        } else {
-            refuse!("--data-path is required (or --train-data-path, or --mock-data)");
-        };
-        if ids.is_none() && resets.contains(&true) {
-            bail!(need_eod());
-        }
-        let ids = ids.transpose()?;
-        let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));
-        options.pad = ids.and_then(|i| i.1);
-        [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
-        let tokenizer = all.tokenizer.as_upstream_says();
-        options.cache = o.cache.as_ref().map(|folder| IndexCache::new(folder, tokenizer));
-        DataKind::Gpt { paths: source, options, upstream }
+        let variable = pads_less(all.upstream, o.variable, o.no_pad);
+        let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
+        RowLayout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") }
     };
-    let sampler = match o.sampler.as_deref().unwrap_or("single") {
-        "cyclic" if o.sharded => SamplerKind::Cyclic,
-        "cyclic" => SamplerKind::CyclicInTurns,
-        "single" => SamplerKind::Single,
-        other => refuse!("--dataloader-type: expected single or cyclic, found {other}"),
+    let fill_to = o.fill.then_some(global as u64);
+    let order = Order { seed: o.seed as u32, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };
+    let mut options = sft_options(seq_length, form, eos, order);
+    // Upstream stores these next to the data, regardless of the folder of the other index files.
+    options.index_files = o.cache.is_some();
+    Ok((DataKind::Sft { paths, split: o.shares()?, options }, layout))
+}
+
+/// Texts in rows that are filled, from `paths`, from those of each split or made up.
+fn pretraining(
+    all: &Options,
+    paths: Vec<String>,
+    per_split: [Vec<String>; 3],
+    seq_length: usize,
+    resets: Resets,
+    ids: Ends,
+) -> Result<DataKind> {
+    let o = &all.samples;
+    let of_splits = per_split.iter().any(|p| !p.is_empty());
+    if o.mock {
+        o.check_mock(all.upstream, !paths.is_empty() || of_splits, ids.is_some())?;
+    }
+    let source = if !paths.is_empty() {
+        DataPaths::Split { paths, split: o.shares()? }
+    } else if of_splits {
+        DataPaths::PerSplit(per_split)
+    } else if o.mock {
+        DataPaths::Mock
+    } else {
+        refuse!("--data-path is required (or --train-data-path, or --mock-data)");
     };
-    let stretch = usize::try_from(o.stretch).unwrap_or(0);
-    let used = |&n: &usize| n <= seq_length && o.reset_attention;
-    if stretch > 0 && !used(&stretch) {
-        tracing::warn!(
-            "--fix-sub-seq-length {stretch} has no effect: it needs --reset-attention-mask, up to --seq-length"
-        );
+    if ids.is_none() && resets.contains(&true) {
+        bail!(need_eod(resets));
     }
-    let stretch = Some(stretch).filter(|n| *n > 0 && used(n));
-    if let Some(tokens) = stretch {
-        tracing::warn!(
-            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses are meaningless"
-        );
-    }
-    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond: all.model_training.windows })
+    let ids = ids.transpose()?;
+    let mut options = GptOptions::new(seq_length, o.seed as u32, ids.map_or(-1, |i| i.0));
+    options.pad = ids.and_then(|i| i.1);
+    [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
+    let tokenizer = all.tokenizer.as_upstream_says();
+    options.cache = o.cache.as_ref().map(|folder| IndexCache::new(folder, tokenizer));
+    Ok(DataKind::Gpt { paths: source, options, upstream: upstream_of(all) })
 }
 
 #[cfg(test)]

@@ -66,10 +66,15 @@ pub struct Topology {
     pub parallel: ParallelOptions,
 }
 
+/// How many ranks there are, and what says so.
+pub(crate) struct WorldSize {
+    pub(crate) ranks: usize,
+    pub(crate) said: String,
+}
+
 /// What else decides how a run is spread.
 pub(crate) struct TopologyInputs<'a> {
-    /// How many ranks there are, and what says so.
-    pub(crate) world: (usize, &'a str),
+    pub(crate) world: &'a WorldSize,
     pub(crate) upstream: Upstream,
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
@@ -99,7 +104,8 @@ pub(crate) fn resolve(
     inputs: &TopologyInputs<'_>,
     model: &ModelConfig,
 ) -> Result<Topology> {
-    let &TopologyInputs { world: (world, said), upstream, seq_length, micro, .. } = inputs;
+    let &TopologyInputs { upstream, seq_length, micro, .. } = inputs;
+    let WorldSize { ranks: world, said } = inputs.world;
     let (tp, cp, pp, ep) = (o.tp, o.cp, o.pp, o.ep);
     let rules = match upstream {
         Upstream::V2_0_0 => GridRules::V2,
@@ -128,7 +134,7 @@ pub(crate) fn resolve(
         grid.with_optimizer(optimizer)
             .map_err(|e| Usage(format!("--num-distributed-optimizer-instances: {e}")))
     };
-    let listed = parallel(Grid::new(world, &sizes, rules).map_err(refused)?)?;
+    let listed = parallel(Grid::new(*world, &sizes, rules).map_err(refused)?)?;
     let mut numbers = rules;
     if o.extend_ep.value {
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
@@ -137,7 +143,7 @@ pub(crate) fn resolve(
         check_extended(o, upstream)?;
         (sizes.ep, sizes.etp, numbers) = (1, Some(ep * tp), GridRules::Head);
     }
-    let grid = parallel(Grid::new(world, &sizes, numbers).map_err(refused)?)?;
+    let grid = parallel(Grid::new(*world, &sizes, numbers).map_err(refused)?)?;
     let stages = stages(o, inputs, model)?;
     check_messages(o, &stages)?;
     let order = order(o, upstream);

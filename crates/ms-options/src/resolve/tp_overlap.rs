@@ -76,7 +76,7 @@ pub(crate) fn resolve(o: &TpOverlap, upstream: Upstream, tokens: &Tokens) -> Res
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `features_manager/transformer/multi_latent_attention/mla_feature.py`.
-pub(crate) fn check_gathers(o: &TpOverlap, model: &ModelConfig, (tp, shared): (usize, bool)) -> Result<()> {
+pub(crate) fn check_gathers(o: &TpOverlap, model: &ModelConfig, tp: usize, shared: bool) -> Result<()> {
     const FLAG: &str = "--mla-up-proj-tp-overlap";
     if !o.gathers {
         return Ok(());

@@ -1,7 +1,7 @@
 //! The number of ranks of a run, and how long they wait for each other.
 
 use crate::resolve::options::Options;
-use crate::resolve::topology::fewest_ranks;
+use crate::resolve::topology::{WorldSize, fewest_ranks};
 use anyhow::Result;
 use ms_cli::megatron::Given;
 use ms_cli::refuse;
@@ -26,12 +26,12 @@ impl World {
 /// Most ranks that are started: they are threads.
 pub const MOST_RANKS: usize = 1024;
 
-/// Ranks of the run, and what says so. One that is only `planned` has as many as torchrun has `launched`, or as few as its sizes
+/// The ranks of the run. One that is only `planned` has as many as torchrun has `launched`, or as few as its sizes
 /// allow, where none are given.
 ///
 /// # Errors
 /// For more than a run can start, and sizes that no number of ranks fits.
-pub(crate) fn ranks(o: &Options, planned: bool, launched: Option<usize>) -> Result<(usize, String)> {
+pub(crate) fn ranks(o: &Options, planned: bool, launched: Option<usize>) -> Result<WorldSize> {
     let given = o.world.ranks.value;
     if o.world.ranks.is_given() || !planned {
         if given > MOST_RANKS && !planned {
@@ -40,10 +40,10 @@ pub(crate) fn ranks(o: &Options, planned: bool, launched: Option<usize>) -> Resu
             );
         }
         let default = if o.world.ranks.is_given() { "" } else { " (the default)" };
-        return Ok((given, format!("--nproc-per-node {given}{default}")));
+        return Ok(WorldSize { ranks: given, said: format!("--nproc-per-node {given}{default}") });
     }
     if let Some(world) = launched {
-        return Ok((world, format!("WORLD_SIZE {world}, a variable of torchrun,")));
+        return Ok(WorldSize { ranks: world, said: format!("WORLD_SIZE {world}, a variable of torchrun,") });
     }
     let fewest = fewest_ranks(&o.parallelism, o.upstream)?;
     if fewest > 1 {
@@ -51,5 +51,5 @@ pub(crate) fn ranks(o: &Options, planned: bool, launched: Option<usize>) -> Resu
             "--nproc-per-node is not given: planned for {fewest} ranks, the fewest of these sizes"
         );
     }
-    Ok((fewest, format!("{fewest} ranks, the fewest of these sizes,")))
+    Ok(WorldSize { ranks: fewest, said: format!("{fewest} ranks, the fewest of these sizes,") })
 }

@@ -10,7 +10,7 @@ use super::{ActiveBackward, Iteration, PendingWork, span};
 use crate::Result;
 use ms_core::{BackwardPass, GradSink, WeightGradStore};
 use ms_data::MicroBatch;
-use ms_dist::schedule::Action;
+use ms_dist::schedule::{Action, PassId};
 use ms_nn::OverlappedPass;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -33,15 +33,15 @@ impl Iteration<'_> {
         &mut self,
         actions: [Action; 2],
         micro_batches: &[MicroBatch],
-        dropped: &BTreeSet<(usize, usize)>,
+        dropped: &BTreeSet<PassId>,
         pending: &mut PendingWork,
         sink: &mut dyn GradSink,
     ) -> Result<()> {
-        let (mut to, mut fro) = (actions[0].place(), actions[1].place());
+        let (mut to, mut fro) = (actions[0].pass(), actions[1].pass());
         if matches!(actions[0], Action::Backward { .. }) {
             (to, fro) = (fro, to);
         }
-        let of = |place: (usize, usize)| (&micro_batches[place.0], micro_batches.len());
+        let of = |pass: PassId| (&micro_batches[pass.micro], micro_batches.len());
         let drops = dropped.contains(&to);
         let live = pending.live() + usize::from(!drops) + usize::from(dropped.contains(&fro));
         let spans = actions.map(|action| span(action, live));

@@ -2,7 +2,7 @@
 
 use crate::parity::{Case, run, same};
 use ms_core::ops::Auxiliary;
-use ms_core::{DType, Dispatcher};
+use ms_core::{DType, Dispatcher, RankGroup};
 use ms_nn::{Recompute, SavePolicy};
 use ms_spec::{
     ExpertBytes, ExpertExchange, Feed, Layer, ModelConfig, Moe, Router, RouterDtype, Score, SharedExpert,
@@ -139,15 +139,19 @@ fn ranks_send_around_experts_what_the_formulas_say() {
             }
             for (case, planned, got) in &each {
                 for (rank, sent) in got.sent.iter().enumerate() {
-                    let of = |group: &str| sent.get(group).copied().unwrap_or(0) as usize;
+                    let of = |group: RankGroup| sent.get(&group).copied().unwrap_or(0) as usize;
                     let planned = |of: fn(&ExpertBytes) -> usize| passes * c.layers * of(planned);
-                    assert_eq!(of("ep"), planned(|b| b.ep), "to other experts, rank {rank}: {case:?}");
-                    assert_eq!(of("tp-ep"), planned(|b| b.tp_ep), "around experts, rank {rank}: {case:?}");
-                    assert_eq!(of("expert-tp"), planned(|b| b.etp), "to one expert, rank {rank}: {case:?}");
+                    for (group, want, what) in [
+                        (RankGroup::Ep, planned(|b| b.ep), "to other experts"),
+                        (RankGroup::TpEp, planned(|b| b.tp_ep), "around experts"),
+                        (RankGroup::ExpertTp, planned(|b| b.etp), "to one expert"),
+                    ] {
+                        assert_eq!(of(group), want, "{what}, rank {rank}: {case:?}");
+                    }
                     // What attention and the ends send in addition is the same.
                     let beside = |i: usize| {
                         let (_, planned, got): &(Case, ExpertBytes, Found) = &each[i];
-                        let of = got.sent[rank].get("tp").copied().unwrap_or(0) as usize;
+                        let of = got.sent[rank].get(&RankGroup::Tp).copied().unwrap_or(0) as usize;
                         of as i64 - (passes * c.layers * planned.tp) as i64
                     };
                     assert!((0..each.len()).all(|i| beside(i) == beside(0) && beside(i) >= 0), "{case:?}");

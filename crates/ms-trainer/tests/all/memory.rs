@@ -2,7 +2,7 @@
 
 use crate::parity::samples::{dense, experts, latent, picked, pooled};
 use crate::parity::{Case, Fault, Wrong, rehearsed, run, run_with, same};
-use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
+use ms_core::{DType, Dispatcher, OptimizerSharding, RankGroup, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, TokenMapping};
 use ms_nn::{IndexerObjective, Recompute, SavePolicy, Swapped};
 use ms_spec::{Activations, Attention, Block, Item, Layer, ModelConfig, Placement, RouterDtype, Stages};
@@ -499,7 +499,7 @@ fn ranks_send_each_other_what_is_gathered_of_documents() {
                     let to_others = (cp - 1) * ROWS * LENGTH / cp * element;
                     let want = to_others * (times * with_gradient + without);
                     for sent in &found.sent {
-                        assert_eq!(sent["cp"], want as u64, "{name}, cp {cp}, {dtype}, {kept:?}");
+                        assert_eq!(sent[&RankGroup::Cp], want as u64, "{name}, cp {cp}, {dtype}, {kept:?}");
                     }
                 }
             }
@@ -539,7 +539,7 @@ fn ranks_send_each_other_heads_and_picks_of_documents() {
             };
             let want = (cp - 1) * ROWS * LENGTH / cp * layers.iter().map(of).sum::<usize>();
             for sent in &found.sent {
-                assert_eq!(sent["cp"], want as u64, "{name}, cp {cp}, {dtype}");
+                assert_eq!(sent[&RankGroup::Cp], want as u64, "{name}, cp {cp}, {dtype}");
             }
         }
     }

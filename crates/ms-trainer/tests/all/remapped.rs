@@ -2,7 +2,7 @@
 //! fewer attention blocks sent.
 
 use crate::parity::{Case, Fault, Wrong, run, run_with, same, small_experts};
-use ms_core::DType;
+use ms_core::{DType, RankGroup};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, TokenMapping};
 use ms_spec::{ModelConfig, Position};
@@ -59,7 +59,7 @@ fn fewer_blocks_are_sent_and_faults_are_found() {
     let case = |remap| Case::of(4, 1, 4, 1, 1).context(adaptive(1, remap)).single_precision();
     let of = |remap| run(&c, &case(remap), Routing::default(), &steps).unwrap();
     let [in_order, remapped] = [TokenMapping::InOrder, TokenMapping::Tokens].map(|remap| {
-        let bytes: u64 = of(remap).sent.iter().map(|sent| sent["ring"]).sum();
+        let bytes: u64 = of(remap).sent.iter().map(|sent| sent[&RankGroup::Ring]).sum();
         bytes
     });
     println!("bytes around a ring of four: in order {in_order}, remapped {remapped}");

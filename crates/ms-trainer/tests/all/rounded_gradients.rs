@@ -2,7 +2,7 @@
 
 use crate::parity::{Case, run};
 use half::bf16;
-use ms_core::DType;
+use ms_core::{DType, RankGroup};
 use ms_data::MicroBatch;
 use ms_spec::ModelConfig;
 use ms_trainer::Routing;
@@ -49,7 +49,7 @@ fn each_gradient_is_rounded_when_it_is_added_and_so_is_the_sum() {
     let ranks = Case { dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) };
     let of_ranks = found(&kept(&ranks), &both);
     expect("two ranks", &of_ranks, &sum);
-    let sent = |found: &Found| found.sent[0]["dp-cp"] - 4 * 8;
+    let sent = |found: &Found| found.sent[0][&RankGroup::DpCp] - 4 * 8;
     assert_eq!(sent(&found(&ranks, &both)), 2 * sent(&of_ranks), "half the bytes");
 }
 

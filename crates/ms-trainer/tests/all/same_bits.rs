@@ -3,7 +3,7 @@
 use crate::parity::samples::{latent, picked, samples};
 use crate::parity::{Case, run, same, small_experts};
 use ms_core::ops::Auxiliary;
-use ms_core::{DType, Dispatcher, OptimizerSharding, RingCache, RingCachePolicy};
+use ms_core::{DType, Dispatcher, OptimizerSharding, RankGroup, RingCache, RingCachePolicy};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces, TokenMapping};
 use ms_nn::{Recompute, SavePolicy, Swapped};
 use ms_spec::{Mixer, ModelConfig, Stages};
@@ -348,13 +348,16 @@ fn tensor_parallel_ranks_send_what_the_formulas_say() {
     // All-reduce of n ranks sends 2 (n-1)/n: leaving forward, entering backward.
     let all_reduce = 2 * x / 2;
     // A number for the sum of gradients of norms is not needed: they are equal.
-    assert_eq!(plain.sent[0]["tp"], micro * (2 * crossings * all_reduce + statistics));
+    assert_eq!(plain.sent[0][&RankGroup::Tp], micro * (2 * crossings * all_reduce + statistics));
     let shared = found(&Case::of(2, 2, 1, 1, 1).sequence_parallel(), micro as usize);
     // Gathering sends a rank's half, summing and sharing half of the whole: entering and leaving, both ways. What enters a
     // sublayer is gathered again for the gradients of its weights.
     let norms = ((2 * c.layers + 1) * c.hidden * 4) as u64;
     let again = 2 * c.layers as u64 * (x / 2);
-    assert_eq!(shared.sent[0]["tp"], micro * (2 * crossings * (x / 2 + x / 2) + again + statistics) + norms);
+    assert_eq!(
+        shared.sent[0][&RankGroup::Tp],
+        micro * (2 * crossings * (x / 2 + x / 2) + again + statistics) + norms
+    );
 }
 
 #[test]
@@ -368,7 +371,7 @@ fn ranks_that_share_a_key_head_hand_each_other_what_their_heads_need() {
     // them hands over a query, and one both others.
     let heads = c.layers as u64 * (ROWS * LENGTH * 3 * c.head_dim * 4) as u64;
     for sent in &four.sent {
-        assert_eq!(sent["tp"], micro * (sums + statistics + heads));
+        assert_eq!(sent[&RankGroup::Tp], micro * (sums + statistics + heads));
     }
 }
 
@@ -379,7 +382,7 @@ fn stages_send_the_stream_and_its_gradient() {
     // The first stage sends streams, the last gradients; both join the sums of losses.
     let losses = 4 * 8;
     for rank in 0..2 {
-        assert_eq!(two.sent[rank]["pp"], micro * stream(&c) + losses, "rank {rank}");
+        assert_eq!(two.sent[rank][&RankGroup::Pp], micro * stream(&c) + losses, "rank {rank}");
     }
 }
 
@@ -392,7 +395,7 @@ fn a_ring_sends_keys_and_values_and_their_gradients() {
     // Forward each block goes on cp - 1 times; backward again, and its gradients go home.
     let passes = 3 * (cp - 1) * c.layers as u64;
     for sent in &ring.sent {
-        assert_eq!(sent["ring"], micro * passes * block);
+        assert_eq!(sent[&RankGroup::Ring], micro * passes * block);
     }
 }
 
@@ -422,7 +425,7 @@ fn keys_and_values_that_are_kept_do_not_come_again() {
             let spared = block / if kept == RingCachePolicy::Keys { 2 } else { 1 };
             for (a, b) in plain.sent.iter().zip(&less.sent) {
                 assert_eq!(
-                    a["ring"] - b["ring"],
+                    a[&RankGroup::Ring] - b[&RankGroup::Ring],
                     micro * layers * (ring - 1) * spared,
                     "{context:?} {kept:?}"
                 );
@@ -470,7 +473,7 @@ fn ranks_that_share_out_blocks_send_what_each_needs() {
     }
     assert!(kinds.iter().all(|&n| n > 0), "both kinds of tasks: {kinds:?}");
     for (rank, sent) in found.sent.iter().enumerate() {
-        assert_eq!(sent["ring"], micro * c.layers as u64 * bytes[rank], "rank {rank}");
+        assert_eq!(sent[&RankGroup::Ring], micro * c.layers as u64 * bytes[rank], "rank {rank}");
     }
 }
 
@@ -498,7 +501,7 @@ fn data_parallel_ranks_send_their_share_of_the_gradients() {
     let elements: usize = ms_spec::params(&c).iter().rev().fold(0, |at, p| padded(at) + p.shape.numel());
     let gradients = (elements.next_multiple_of(128) * 4 / 2) as u64;
     // And the sums of losses: four numbers of eight bytes.
-    assert_eq!(two.sent[0]["dp-cp"], gradients + 4 * 8);
+    assert_eq!(two.sent[0][&RankGroup::DpCp], gradients + 4 * 8);
 }
 
 /// Buckets of one parameter each, experts most of which get no token from a micro-batch of one token per rank, and a

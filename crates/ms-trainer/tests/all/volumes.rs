@@ -5,7 +5,7 @@ use crate::formulas;
 use crate::formulas::{Buffer, Chunks, Dense, Heads, LOSSES, Loads, Matrices};
 use crate::parity::samples::{MAMBA2, MLA};
 use crate::parity::{Case, run};
-use ms_core::{DType, Dispatcher, OptimizerSharding};
+use ms_core::{DType, Dispatcher, OptimizerSharding, RankGroup};
 use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
 use ms_spec::{
@@ -30,8 +30,8 @@ fn shape(case: &Case, length: usize, each: usize) -> Shape {
     Shape { rows: 2, length, micro: each * dp, packed: true }
 }
 
-fn sent(found: &Found, rank: usize, group: &str) -> usize {
-    found.sent[rank].get(group).map_or(0, |&bytes| bytes as usize)
+fn sent(found: &Found, rank: usize, group: RankGroup) -> usize {
+    found.sent[rank].get(&group).map_or(0, |&bytes| bytes as usize)
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn heads_go_for_tokens_and_blocks_around_a_ring() {
                 for rank in 0..case.world {
                     let what = format!("{context:?} of {cp}, {heads} heads, {groups} groups, rank {rank}");
                     let want = times * of.ulysses(tokens, c.head_dim, u, e);
-                    assert_eq!(sent(&got, rank, "ulysses"), want, "heads for tokens: {what}");
+                    assert_eq!(sent(&got, rank, RankGroup::Ulysses), want, "heads for tokens: {what}");
                     let want = times * of.ring(tokens, c.head_dim, (u, cp / u), e);
-                    assert_eq!(sent(&got, rank, "ring"), want, "around the ring: {what}");
-                    assert_eq!(sent(&got, rank, "cp"), 0, "{what}");
+                    assert_eq!(sent(&got, rank, RankGroup::Ring), want, "around the ring: {what}");
+                    assert_eq!(sent(&got, rank, RankGroup::Cp), 0, "{what}");
                 }
             }
         }
@@ -113,8 +113,10 @@ fn recurrent_mixers_exchange_their_channels_for_tokens() {
                     };
                     for rank in 0..case.world {
                         let what = format!("{mixer:?} {of:?}, tp {tp}, cp {cp}, {context:?}, rank {rank}");
-                        assert_eq!(sent(&got, rank, "cp"), shape.micro * c.layers * layer, "{what}");
-                        assert_eq!(sent(&got, rank, "ring") + sent(&got, rank, "ulysses"), 0, "{what}");
+                        assert_eq!(sent(&got, rank, RankGroup::Cp), shape.micro * c.layers * layer, "{what}");
+                        for group in [RankGroup::Ring, RankGroup::Ulysses] {
+                            assert_eq!(sent(&got, rank, group), 0, "{what}");
+                        }
                     }
                 }
             }
@@ -156,7 +158,7 @@ fn chunks_of_stages_hand_on_as_often_as_they_are_cut() {
             for rank in 0..case.world {
                 let stage = rank / (tp * cp);
                 let want = micro * chunks.messages(stage, pp) * stream + formulas::summed(LOSSES, pp);
-                assert_eq!(sent(&got, rank, "pp"), want, "{case:?}, stage {stage}");
+                assert_eq!(sent(&got, rank, RankGroup::Pp), want, "{case:?}, stage {stage}");
             }
         }
     }
@@ -267,7 +269,7 @@ fn latent_attention_and_prediction_modules_send_what_the_formulas_say() {
                 let got = found(&c, &case, shape);
                 for rank in 0..tp {
                     let what = format!("latents {latents:?}, {mtp} modules, rank {rank}: {case:?}");
-                    assert_eq!(sent(&got, rank, "tp"), want, "{what}");
+                    assert_eq!(sent(&got, rank, RankGroup::Tp), want, "{what}");
                 }
             }
         }
@@ -289,9 +291,9 @@ fn stages_with_prediction_modules_sum_the_gradients_of_the_table_that_they_embed
             for stage in 0..pp {
                 let what = format!("stage {stage}, {mtp} modules, tied {tied}, {dtype}");
                 let want = shape.micro * Chunks::InTurn(1).messages(stage, pp) * stream + losses;
-                assert_eq!(sent(&got, stage, "pp"), want, "{what}");
+                assert_eq!(sent(&got, stage, RankGroup::Pp), want, "{what}");
                 let table = if stage == 0 || stage + 1 == pp { c.padded_vocab * c.hidden * 4 } else { 0 };
-                assert_eq!(sent(&got, stage, "embedding"), formulas::summed(table, 2), "{what}");
+                assert_eq!(sent(&got, stage, RankGroup::Embedding), formulas::summed(table, 2), "{what}");
             }
         }
     }
@@ -320,8 +322,8 @@ fn ranks_with_the_same_experts_sum_their_gradients() {
             let buffer = Buffer::new(&sizes, &[], dp / ep, None);
             let (sums, weights) = buffer.sent(if rounded { 2 } else { 4 }, dtype.size());
             for rank in 0..case.world {
-                let of = |found: &[BTreeMap<&str, u64>]| {
-                    found[rank].get("expert-dp").map_or(0, |&bytes| bytes as usize)
+                let of = |found: &[BTreeMap<RankGroup, u64>]| {
+                    found[rank].get(&RankGroup::ExpertDp).map_or(0, |&bytes| bytes as usize)
                 };
                 let what = format!("rank {rank}: {case:?}");
                 assert_eq!(of(&got.sent), sums, "gradients: {what}");
@@ -350,18 +352,19 @@ fn instances_sum_inside_and_then_among_each_other() {
             let (inside, weights) = buffer.sent(4, dtype.size());
             let among = formulas::summed(buffer.elements() * 4 / shards, n);
             for rank in 0..case.world {
-                let of = |found: &[BTreeMap<&str, u64>], name: &str| {
-                    found[rank].get(name).map_or(0, |&bytes| bytes as usize)
+                let of = |found: &[BTreeMap<RankGroup, u64>], group| {
+                    found[rank].get(&group).map_or(0, |&bytes| bytes as usize)
                 };
                 let what = format!("{n} instances, rank {rank}: {case:?}");
                 if shards == 1 {
-                    assert_eq!(of(&got.step_sent, "expert-dp"), among, "{what}");
+                    assert_eq!(of(&got.step_sent, RankGroup::ExpertDp), among, "{what}");
                     continue;
                 }
-                assert_eq!(of(&got.step_sent, "expert-dp"), 0, "{what}");
-                assert_eq!(of(&got.sent, "expert-dp-intra"), inside, "gradients inside: {what}");
-                assert_eq!(of(&got.step_sent, "expert-dp-intra"), inside + weights, "and weights: {what}");
-                assert_eq!(of(&got.step_sent, "expert-dp-inter"), among, "among: {what}");
+                assert_eq!(of(&got.step_sent, RankGroup::ExpertDp), 0, "{what}");
+                assert_eq!(of(&got.sent, RankGroup::ExpertDpIntra), inside, "gradients inside: {what}");
+                let step_inside = of(&got.step_sent, RankGroup::ExpertDpIntra);
+                assert_eq!(step_inside, inside + weights, "and weights: {what}");
+                assert_eq!(of(&got.step_sent, RankGroup::ExpertDpInter), among, "among: {what}");
             }
         }
     }
@@ -469,8 +472,8 @@ fn tokens_go_where_their_routers_send_them() {
                 }
                 for (rank, (of_ep, of_etp)) in want.into_iter().enumerate() {
                     let what = format!("top {top_k}, rank {rank}: {case:?}");
-                    assert_eq!(sent(&got, rank, "ep"), of_ep, "to other experts: {what}");
-                    assert_eq!(sent(&got, rank, "expert-tp"), of_etp, "to the same experts: {what}");
+                    assert_eq!(sent(&got, rank, RankGroup::Ep), of_ep, "to other experts: {what}");
+                    assert_eq!(sent(&got, rank, RankGroup::ExpertTp), of_etp, "to the same experts: {what}");
                 }
             }
         }

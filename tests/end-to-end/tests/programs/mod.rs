@@ -5,8 +5,8 @@
 use ms_cli::megatron::{Flag, Line, Upstream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Time after which a program counts as hanging: a minute on a machine with other work, or `MS_PATIENCE` seconds.
@@ -193,17 +193,19 @@ pub(crate) fn tidy(folder: &Path, out: &str) {
     }
 }
 
-/// Does something with each of `all` on two threads, which are numbered.
-pub(crate) fn each<T: Sync>(all: &[T], work: impl Fn(usize, &T) + Sync) {
-    let (next, work) = (AtomicUsize::new(0), &work);
+/// Makes all `calls` on two threads, which are numbered, and lists the complaints if there are any.
+pub(crate) fn without_complaint<T: Sync>(calls: &[T], make: impl Fn(usize, &T) -> Option<String> + Sync) {
+    let (next, wrong, make) = (&AtomicUsize::new(0), &Mutex::new(Vec::new()), &make);
     std::thread::scope(|scope| {
         for worker in 0..2 {
-            let next = &next;
             scope.spawn(move || {
-                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    work(worker, one);
+                while let Some(call) = calls.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let complaint = make(worker, call);
+                    wrong.lock().unwrap().extend(complaint);
                 }
             });
         }
     });
+    let wrong = wrong.lock().unwrap();
+    assert!(wrong.is_empty(), "{} of {} calls:\n{}", wrong.len(), calls.len(), wrong.join("\n"));
 }

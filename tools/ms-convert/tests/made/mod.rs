@@ -1,8 +1,19 @@
-//! Synthetic models.
+//! Synthetic models, and the program as a user runs it.
+
+#![allow(dead_code)] // each test file uses its part
 
 use std::path::Path;
 
+use assert_cmd::Command;
 use ms_core::DType;
+
+pub(crate) fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
+    Command::cargo_bin("ms-convert").unwrap().args(args).assert()
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
 
 /// Writes a model in bf16 as `config.json` describes it, with values between -0.5 and 0.5 that fall by each weight's name.
 pub(crate) fn model(dir: &Path, config: &serde_json::Value) {

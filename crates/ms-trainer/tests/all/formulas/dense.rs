@@ -1,6 +1,7 @@
 //! Everything that the ranks of a dense model send in an iteration, group by group.
 
 use super::{Buffer, Chunks, Heads, LOSSES, gathered, shared_out, summed};
+use ms_core::RankGroup;
 use std::collections::BTreeMap;
 
 /// A dense model with RMSNorm, gated MLPs and no biases, and how ranks share it. Heads, MLP columns and vocabulary divide
@@ -84,12 +85,12 @@ impl Dense {
     /// Megatron-LM, arXiv:1909.08053, section 3; sequence parallelism: arXiv:2205.05198, section 4.2.2. The three numbers of
     /// a token for the loss: `megatron/core/tensor_parallel/cross_entropy.py`. Sum of tied tables: Megatron-LM `core_r0.8.0`,
     /// `megatron/core/distributed/finalize_model_grads.py`, `_allreduce_embedding_grads`.
-    pub(crate) fn sent(&self) -> Vec<BTreeMap<&'static str, u64>> {
+    pub(crate) fn sent(&self) -> Vec<BTreeMap<RankGroup, u64>> {
         let world = self.ranks.iter().product();
         (0..world).map(|rank| self.of_rank(rank)).collect()
     }
 
-    fn of_rank(&self, rank: usize) -> BTreeMap<&'static str, u64> {
+    fn of_rank(&self, rank: usize) -> BTreeMap<RankGroup, u64> {
         let [tp, cp, pp, dp] = self.ranks;
         let (c, d, stage) = (rank / tp % cp, rank / tp / cp % dp, rank / tp / cp / dp);
         let tokens = self.tokens / cp;
@@ -134,14 +135,14 @@ impl Dense {
         let borders = self.micro * self.chunks.messages(stage, pp) * self.border(stream);
         let world = tp * n * pp;
         let of = [
-            ("tp", of_tp),
-            ("ulysses", of_layers * own.ulysses(tokens, self.head_dim, u, self.e)),
-            ("ring", of_layers * own.ring(tokens, self.head_dim, (u, ring), self.e)),
-            ("dp-cp", of_dp),
-            ("pp", borders + summed(LOSSES, pp)),
-            ("embedding", summed(of_table, 2)),
+            (RankGroup::Tp, of_tp),
+            (RankGroup::Ulysses, of_layers * own.ulysses(tokens, self.head_dim, u, self.e)),
+            (RankGroup::Ring, of_layers * own.ring(tokens, self.head_dim, (u, ring), self.e)),
+            (RankGroup::DpCp, of_dp),
+            (RankGroup::Pp, borders + summed(LOSSES, pp)),
+            (RankGroup::Embedding, summed(of_table, 2)),
             // The norm of the gradient: the 70 digits of a sum without rounding, and two counts.
-            ("world", summed(8 * 72, world)),
+            (RankGroup::World, summed(8 * 72, world)),
         ];
         of.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(group, bytes)| (group, bytes as u64)).collect()
     }
