@@ -55,8 +55,8 @@ impl MessageFabric {
         self.mailbox.wait_for_ends(self.world - 1, patience)
     }
 
-    /// Notes that `rank` has ended without a message. If that is new, returns what tells all others; it may block for ever, behind
-    /// a message to the process that is gone.
+    /// Notes that `rank` has ended without a message. If that is new, returns what tells all others; it may block for ever,
+    /// behind a message to the process that is gone.
     pub(crate) fn lost(&self, rank: usize, reason: &str) -> Option<impl FnOnce() + Send + 'static> {
         let note = [&[LOST][..], &(rank as u64).to_le_bytes(), reason.as_bytes()].concat();
         let fabric = self.clone();
