@@ -8,8 +8,8 @@
 //!
 //! Only the safe interface of the `mpi` crate is used. If the library itself detects an error, such as a broken connection,
 //! it aborts the whole run, as MPI prescribes. A killed rank is noticed by `mpirun`, which names it and ends the others in
-//! its own time (Open MPI 4: after a second); sooner by the preceding rank on the same machine, which watches its process
-//! (see `liveness`) and tells the others.
+//! its own time (Open MPI 4: after a second); sooner by the ranks on the same machine, which watch each other's processes
+//! (see `liveness`) and tell the others.
 
 use crate::liveness::Process;
 use crate::mailbox::{Mailbox, Transport};
@@ -198,7 +198,9 @@ fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
 /// start to end, or goes on ending, may be blocked forever inside the library, which never completes a message to a dead
 /// process: this process is then terminated.
 fn watch(fabric: &MessageFabric, others: &[(usize, Process)], state: &RankState) {
-    let mut lost_at: Option<Instant> = None;
+    let mut first_lost: Option<(usize, Instant)> = None;
+    // Many processes of a machine look less often: each of them reads about all others.
+    let look = LOOK * others.len().div_ceil(32).max(1) as u32;
     while !state.asleep.load(Ordering::Acquire) {
         let gone = |(rank, process): &&(usize, Process)| !fabric.has_ended(*rank) && !process.lives();
         for (rank, process) in others.iter().filter(gone) {
@@ -209,17 +211,17 @@ fn watch(fabric: &MessageFabric, others: &[(usize, Process)], state: &RankState)
             }
         }
         if let Some(&rank) = fabric.lost_ranks().first() {
-            let since = lost_at.get_or_insert_with(Instant::now).elapsed();
+            let (rank, at) = *first_lost.get_or_insert_with(|| (rank, Instant::now()));
             // A rank that ends waits for others, whose last words may be queued behind a message to the lost one.
             let bound = if state.ending.load(Ordering::Acquire) { 2 * GRACE } else { GRACE };
-            if since > bound {
+            if at.elapsed() > bound {
                 let (own, world) = (fabric.rank(), fabric.world());
                 tracing::error!("rank {own} of {world}: rank {rank} is gone, which this one exchanges with");
                 // Its own watcher sees that it is gone, too.
                 std::process::exit(1);
             }
         }
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(look);
     }
 }
 

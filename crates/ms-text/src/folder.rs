@@ -115,7 +115,9 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
     if let Some(rows) = config.get("added_tokens_decoder").and_then(Value::as_object) {
         for (id, row) in rows {
             let field = || format!("added_tokens_decoder[{id:?}]");
-            let number = id.parse().map_err(|_| Error::Field {
+            // One spelling of an id, so that none stands twice.
+            let number = id.parse().ok().filter(|number: &u32| number.to_string() == *id);
+            let number = number.ok_or_else(|| Error::Field {
                 path: config_path.clone(),
                 field: field(),
                 want: "a token id as key",

@@ -332,6 +332,44 @@ fn hunyuans_rank_file_has_its_own_tokens() {
 }
 
 #[test]
+fn a_rank_files_own_tokens_keep_their_ids_beside_those_of_the_configuration() {
+    let token = |content: &str| json!({"content": content, "special": true});
+    let qwen = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+    for (id, size) in [(603, 808), (808, 809), (820, 821)] {
+        let decoder = json!({id.to_string(): token("<img>")});
+        let config = json!({"tokenizer_class": "QWenTokenizer", "added_tokens_decoder": decoder});
+        let tokenizer = load(&folder("small.tiktoken", &config));
+        assert_eq!(tokenizer.encode(&(qwen.concat() + "<img>")).unwrap(), [600, 601, 602, id]);
+        assert_eq!(tokenizer.vocab_size(), size, "one more than the last id");
+    }
+    let decoder = json!({"856": token("<pad>")});
+    let llama = load(&folder("small.tiktoken", &json!({"added_tokens_decoder": decoder})));
+    assert_eq!(llama.encode("<|begin_of_text|><|end_of_text|><pad>").unwrap(), [600, 601, 856]);
+    // A rank that is not there moves none of the tokens behind.
+    let dir = folder("small.tiktoken", &json!({"tokenizer_class": "QWenTokenizer"}));
+    let path = dir.path().join("tokenizer.model");
+    let lines = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.ends_with(" 590")).collect();
+    assert_eq!(lines.len(), 599);
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    assert_eq!(load(&dir).encode(&qwen.concat()).unwrap(), [600, 601, 602]);
+}
+
+#[test]
+fn a_configuration_that_gives_an_id_twice_is_refused() {
+    let plain = load(&folder("bpe.model", &json!({})));
+    let (first, second) = (plain.id_to_token(400).unwrap().to_owned(), plain.id_to_token(401).unwrap().to_owned());
+    for (decoder, want) in [
+        (json!({"400": {"content": "<q>"}, "401": {"content": first}}), [format!("{first:?}"), "400".to_owned()]),
+        (json!({"400": {"content": first}, "0401": {"content": second}}), ["0401".to_owned(), "a token id".to_owned()]),
+    ] {
+        let dir = folder("bpe.model", &json!({"added_tokens_decoder": decoder}));
+        let error = Tokenizer::load(dir.path()).unwrap_err().to_string();
+        assert!(want.iter().all(|want| error.contains(want)), "{error}");
+    }
+}
+
+#[test]
 fn classes_put_a_begin_token_before_a_text_unless_the_configuration_says_not_to() {
     for class in ["InternLMTokenizer", "InternLM2Tokenizer", "BaichuanTokenizer"] {
         let mut config = json!({"tokenizer_class": class});

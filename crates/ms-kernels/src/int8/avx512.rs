@@ -78,11 +78,11 @@ pub(super) unsafe fn products(sums: &mut [f32], x: Few<'_>, weight: &[u8], width
     // SAFETY: the caller's promise.
     unsafe {
         match m {
-            // Three or more rows of `x` leave no processor room to look that far ahead.
             1 if sees_streams() => rows::<1, 1, false>(sums, x, weight, width),
             1 => rows::<1, 1, true>(sums, x, weight, width),
             2 if sees_streams() => rows::<2, 1, false>(sums, x, weight, width),
             2 => rows::<2, 1, true>(sums, x, weight, width),
+            // So many rows leave no processor room to look that far ahead.
             3 => rows::<3, 2, true>(sums, x, weight, width),
             4 => rows::<4, 2, true>(sums, x, weight, width),
             5 => rows::<5, 2, true>(sums, x, weight, width),

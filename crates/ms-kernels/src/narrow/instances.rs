@@ -29,7 +29,9 @@ macro_rules! narrowing_instances {
                     // SAFETY: as above.
                     $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
-                    _ => unsafe { converting($($arg),*) },
+                    $crate::Isa::Avx512Convert | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => unsafe {
+                        converting($($arg),*)
+                    },
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]

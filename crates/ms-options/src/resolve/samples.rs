@@ -38,7 +38,7 @@ options! {
         no_shuffle: bool = "--no-shuffle", "take samples in file order";
         full_shuffle: bool = "--full-shuffle-instruction-dataset", "shuffle the samples of all epochs of an instruction dataset together";
         fill: bool = "--padded-samples", "fill the last global batch with repeated samples";
-        reset_positions: bool = "--reset-position-ids", "positions restart after each document; in fine-tuning with v2.0.0: samples are packed";
+        reset_positions: bool = "--reset-position-ids", "positions restart after each document (head: with learned positions or --reset-attention-mask; v2.0.0: attention does not cross, either); in fine-tuning with v2.0.0: samples are packed";
         reset_attention: bool = "--reset-attention-mask", "attention stays inside a document; in fine-tuning with --upstream head: samples are packed";
         mask_eod: bool = "--eod-mask-loss", "no loss on end-of-document tokens";
         stretch: i64 = "--fix-sub-seq-length", "for benchmarks: with --reset-attention-mask, treat every N tokens as a document (-1: off)", range = "[-1,268435456]";

@@ -53,7 +53,8 @@ impl Family {
                 with_extras(&["<|endoftext|>", "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>"])
             }
             Self::Kimi => named_or_reserved(first..first + 256, named),
-            Self::Llama3 if named.iter().any(|(id, _)| *id >= first) => {
+            // Who names the first one names them all.
+            Self::Llama3 if named.iter().any(|(id, _)| *id == first) => {
                 let last = named.iter().map(|(id, _)| *id).max().unwrap_or(first);
                 named_or_reserved(first..last.saturating_add(1).min(first + MAX_HOLES as u32), named)
             }
@@ -94,9 +95,14 @@ fn with_extras(named: &[&str]) -> Vec<String> {
     named.chain((0..205).map(|i| format!("<|extra_{i}|>"))).collect()
 }
 
-/// The tokens of these ids, as a configuration names them.
+/// The tokens of these ids, as a configuration names them; a text named twice has its first id.
 fn named_or_reserved(ids: std::ops::Range<u32>, named: &[(u32, AddedToken)]) -> Vec<String> {
-    let name = |id: u32| named.iter().find(|(other, _)| *other == id).map(|(_, token)| token.content.clone());
+    let mut first = HashMap::new();
+    for (id, token) in named {
+        first.entry(token.content.as_str()).or_insert(*id);
+    }
+    let names: HashMap<u32, &str> = first.into_iter().map(|(text, id)| (id, text)).collect();
+    let name = |id: u32| names.get(&id).map(|&text| text.to_owned());
     ids.map(|id| name(id).unwrap_or_else(|| format!("<|reserved_token_{id}|>"))).collect()
 }
 
