@@ -358,10 +358,17 @@ fn a_rank_files_own_tokens_keep_their_ids_beside_those_of_the_configuration() {
 #[test]
 fn a_configuration_that_gives_an_id_twice_is_refused() {
     let plain = load(&folder("bpe.model", &json!({})));
-    let (first, second) = (plain.id_to_token(400).unwrap().to_owned(), plain.id_to_token(401).unwrap().to_owned());
+    let (first, second) =
+        (plain.id_to_token(400).unwrap().to_owned(), plain.id_to_token(401).unwrap().to_owned());
     for (decoder, want) in [
-        (json!({"400": {"content": "<q>"}, "401": {"content": first}}), [format!("{first:?}"), "400".to_owned()]),
-        (json!({"400": {"content": first}, "0401": {"content": second}}), ["0401".to_owned(), "a token id".to_owned()]),
+        (
+            json!({"400": {"content": "<q>"}, "401": {"content": first}}),
+            [format!("{first:?}"), "400".to_owned()],
+        ),
+        (
+            json!({"400": {"content": first}, "0401": {"content": second}}),
+            ["0401".to_owned(), "a token id".to_owned()],
+        ),
     ] {
         let dir = folder("bpe.model", &json!({"added_tokens_decoder": decoder}));
         let error = Tokenizer::load(dir.path()).unwrap_err().to_string();

@@ -37,7 +37,9 @@ pub(super) fn f32_loop(isa: Isa) -> Loop {
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
         Isa::Avx2 => |rounds| unsafe { x86::avx2(rounds) },
         // SAFETY: as above.
-        Isa::Avx512 | Isa::Avx512Convert | Isa::Avx512Bf16 | Isa::Amx => |rounds| unsafe { x86::avx512(rounds) },
+        Isa::Avx512 | Isa::Avx512Convert | Isa::Avx512Bf16 | Isa::Amx => {
+            |rounds| unsafe { x86::avx512(rounds) }
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     {

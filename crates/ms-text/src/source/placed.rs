@@ -18,7 +18,8 @@ pub(super) fn place(definition: &mut Value, named: &[(u32, AddedToken)]) -> Resu
     let own: Vec<Value> = definition["added_tokens"].as_array().cloned().unwrap_or_default();
     let texts: HashMap<u32, &str> = match &definition["model"]["vocab"] {
         Value::Object(map) => {
-            let rows = map.iter().filter_map(|(text, id)| Some((u32::try_from(id.as_u64()?).ok()?, text.as_str())));
+            let rows =
+                map.iter().filter_map(|(text, id)| Some((u32::try_from(id.as_u64()?).ok()?, text.as_str())));
             rows.collect()
         }
         Value::Array(list) => (0..).zip(list).filter_map(|(id, row)| Some((id, row[0].as_str()?))).collect(),
@@ -45,8 +46,9 @@ pub(super) fn place(definition: &mut Value, named: &[(u32, AddedToken)]) -> Resu
     }
     let replaced: HashSet<String> =
         new.keys().filter_map(|id| texts.get(id)).map(|&text| text.to_owned()).collect();
+    let names: HashSet<&str> = named.iter().map(|(_, token)| token.content.as_str()).collect();
     for (id, token) in &new {
-        if texts.get(id).is_some_and(|text| named.iter().any(|(_, other)| other.content == *text)) {
+        if texts.get(id).is_some_and(|text| names.contains(text)) {
             return Err(format!("{}, which is that of {:?} in the vocabulary", says(*id, token), texts[id]));
         }
     }
@@ -58,7 +60,8 @@ pub(super) fn place(definition: &mut Value, named: &[(u32, AddedToken)]) -> Resu
     let unknown = unknown.and_then(|(id, _)| new.get(id)).map(|token| token.content.clone());
     let new: Vec<(u32, AddedToken)> = new.into_iter().map(|(id, token)| (id, token.clone())).collect();
     let reserved = |id: u32| (id, format!("<|reserved_token_{id}|>"));
-    let rows = holes.into_iter().map(reserved).chain(new.iter().map(|(id, token)| (*id, token.content.clone())));
+    let rows =
+        holes.into_iter().map(reserved).chain(new.iter().map(|(id, token)| (*id, token.content.clone())));
     match &mut definition["model"]["vocab"] {
         Value::Object(map) => {
             map.retain(|text, _| !replaced.contains(text));
