@@ -169,11 +169,10 @@ macro_rules! instances {
                     $crate::Isa::Portable => $body($($arg),*),
                     // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
                     $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                    // SAFETY: as above.
-                    $crate::Isa::Avx512
-                    | $crate::Isa::Avx512Convert
-                    | $crate::Isa::Avx512Bf16
-                    | $crate::Isa::Amx => unsafe { avx512($($arg),*) },
+                    $crate::Isa::Avx512 | $crate::Isa::Avx512Convert | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
+                        // SAFETY: as above.
+                        unsafe { avx512($($arg),*) }
+                    }
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]

@@ -9,11 +9,14 @@ use ms_nn::Batch;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// The runs of tokens of a micro-batch that each rank holds.
+type RankRuns = Vec<Vec<Range<usize>>>;
+
 /// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are computed on whole rows and then taken from
 /// here, so that nothing depends on where a row is cut.
 pub(crate) struct TokenShard {
     /// Their numbers in the micro-batch, in the order in which the rank holds them, and the runs of all ranks; `None`: all.
-    cut: Option<(Vec<usize>, Vec<Vec<Range<usize>>>)>,
+    cut: Option<(Vec<usize>, RankRuns)>,
 }
 
 /// The share of the rank of `ctx` in `mb`.
@@ -40,7 +43,7 @@ fn borders(mb: &MicroBatch) -> Vec<usize> {
 }
 
 /// The runs of tokens of every rank: each row is cut into equal chunks.
-fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<Vec<Vec<Range<usize>>>> {
+fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<RankRuns> {
     let (chunks, pieces) = (how.chunks(cp), how.pieces(cp));
     let mut runs = vec![Vec::new(); cp];
     let borders = borders(mb);

@@ -36,8 +36,8 @@ pub(super) fn f32_loop(isa: Isa) -> Loop {
         Isa::Portable => portable,
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
         Isa::Avx2 => |rounds| unsafe { x86::avx2(rounds) },
-        // SAFETY: as above.
         Isa::Avx512 | Isa::Avx512Convert | Isa::Avx512Bf16 | Isa::Amx => {
+            // SAFETY: as above.
             |rounds| unsafe { x86::avx512(rounds) }
         }
     }

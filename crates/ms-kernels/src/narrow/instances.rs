@@ -28,10 +28,10 @@ macro_rules! narrowing_instances {
                     $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
                     // SAFETY: as above.
                     $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                    // SAFETY: as above.
-                    $crate::Isa::Avx512Convert | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => unsafe {
-                        converting($($arg),*)
-                    },
+                    $crate::Isa::Avx512Convert | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
+                        // SAFETY: as above.
+                        unsafe { converting($($arg),*) }
+                    }
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]
