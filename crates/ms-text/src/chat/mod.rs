@@ -10,6 +10,7 @@ use chrono::{Local, NaiveDateTime, Timelike};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind};
+use serde::Serialize;
 use serde_json::Value as Json;
 use std::fmt::Write as _;
 
@@ -66,8 +67,8 @@ impl ChatTemplate {
     }
 
     /// Gives the template one more variable, such as `bos_token`.
-    pub fn set_global(&mut self, name: &str, value: &str) {
-        self.environment.add_global(name.to_owned(), Value::from(value));
+    pub fn set_global(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        self.environment.add_global(name.to_owned(), Value::from_serialize(value));
     }
 
     /// Renders `messages`, a list of objects with `role` and `content`.
