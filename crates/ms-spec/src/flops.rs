@@ -13,7 +13,8 @@ use crate::sizes::{Feed, Mixer};
 ///
 /// `12 B s L h^2 ((1 + G/N + s/h) D N / h + K F/h * gating + V / (2 L h))` with `K` experts per token, 1 without experts.
 /// With experts, every layer has them, each as wide as a dense MLP (`ffn_hidden_size`). Shared experts, the specifics of
-/// latent attention and multi-token prediction are left out; causality is not taken into account.
+/// latent attention and multi-token prediction are left out; causality is not taken into account. Slots without a layer
+/// (`--noop-layers`) count as layers: MindSpeed's own count leaves them out, but MindSpeed-LLM v2.0.0 does not take it over.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `num_floating_point_operations`.
@@ -21,7 +22,7 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let c = config;
     let networks = c.moe.as_ref().map_or(1, |m| m.top_k);
     let layer = grouped::flops(c, seq as f64) + dense::flops(c, networks * c.ffn);
-    (batch * seq) as f64 * (c.layers as f64 * layer + ends::flops(c))
+    (batch * seq) as f64 * ((c.layers + c.empty_slots) as f64 * layer + ends::flops(c))
 }
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as the newest version of MindSpeed-LLM counts them.
@@ -87,6 +88,23 @@ mod tests {
         let want = 2.0 * 16.0 * (6.0 * matrices as f64 + scores as f64);
         assert_eq!(v2_0_0(&config, 2, 16), want);
         assert_eq!(head(&config, 2, 16), want - 2.0 * 16.0 * scores as f64 / 2.0);
+    }
+
+    #[test]
+    fn empty_slots_count_in_v2_0_0_alone() {
+        let config = |layers, empty_slots| ModelConfig {
+            layers,
+            empty_slots,
+            hidden: 64,
+            ffn: 192,
+            heads: 4,
+            groups: 4,
+            head_dim: 16,
+            padded_vocab: 1000,
+            ..ModelConfig::default()
+        };
+        assert_eq!(v2_0_0(&config(3, 1), 2, 16), v2_0_0(&config(4, 0), 2, 16));
+        assert_eq!(head(&config(3, 1), 2, 16), head(&config(3, 0), 2, 16));
     }
 
     #[test]
