@@ -330,17 +330,13 @@ fn ends(all: &Options, tokenizer: Option<&(Tokenizer, bool)>) -> Ends {
 }
 
 /// The id of filling in documents (`--pad-to-multiple-of` of `ms-preprocess`), where it is told from tokens: the first that the
-/// vocabulary does not have.
+/// vocabulary does not have. Without a tokenizer, the `end` of documents is the last that it has.
 ///
 /// # Source
 /// MindSpeed (2026), `core/transformer/flash_attention/reset_attention_mask/utils.py`, `eod_gptdataset_getitem`.
-fn filler(all: &Options, tokenizer: Option<&(Tokenizer, bool)>, ids: &Ends) -> Option<i32> {
-    let size = match (tokenizer, ids) {
-        (Some((tokenizer, _)), _) => tokenizer.vocab_size() as i32,
-        (None, Some(Ok((end, _)))) => end + 1,
-        (None, _) => return None,
-    };
-    (all.upstream == Upstream::Head && all.samples.reset_attention).then_some(size)
+fn filler(all: &Options, tokenizer: Option<&(Tokenizer, bool)>, end: Option<i32>) -> Option<i32> {
+    let size = tokenizer.map(|(tokenizer, _)| tokenizer.vocab_size() as i32).or(end.map(|end| end + 1));
+    size.filter(|_| all.upstream == Upstream::Head && all.samples.reset_attention)
 }
 
 /// What starts anew at the end of a document: positions, attention, and whether its token has no loss.
@@ -387,7 +383,8 @@ pub(super) fn data(
         let closing = tokenizer.is_some_and(|t| t.1);
         fine_tuning(all, paths, seq_length, global, ids, closing)?
     } else {
-        let filler = filler(all, tokenizer, &ids);
+        let end = ids.as_ref().and_then(|ids| ids.as_ref().ok()).map(|ids| ids.0);
+        let filler = filler(all, tokenizer, end);
         (pretraining(all, paths, per_split, seq_length, resets, (ids, filler))?, RowLayout::Packed)
     };
     let (sampler, stretch) = (o.sampler()?, o.stretch(seq_length));
