@@ -547,7 +547,7 @@ impl Tokenizer {
             template.set_global(name, text);
         }
         if !self.facts.additional.is_empty() {
-            template.set_global("additional_special_tokens", &self.facts.additional);
+            template.set_global_list("additional_special_tokens", &self.facts.additional);
         }
         Ok(template)
     }

@@ -311,7 +311,8 @@ fn filling_is_neither_a_token_nor_a_position() {
         filler: Some(64),
         ..GptOptions::new(10, 1, 9)
     };
-    let sample = |options| GptDataset::new(set.clone(), "train", 0..1, None, options).unwrap().get(0).unwrap();
+    let sample =
+        |options| GptDataset::new(set.clone(), "train", 0..1, None, options).unwrap().get(0).unwrap();
     let got = sample(options.clone());
     assert_eq!(got.tokens, [5, 6, 7, 0, 0, 9, 8, 0, 9, 4]);
     assert_eq!(got.labels, [6, 7, 0, 0, 9, 8, 0, 9, 4, 3]);

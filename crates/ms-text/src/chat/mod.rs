@@ -10,7 +10,6 @@ use chrono::{Local, NaiveDateTime, Timelike};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind};
-use serde::Serialize;
 use serde_json::Value as Json;
 use std::fmt::Write as _;
 
@@ -67,8 +66,14 @@ impl ChatTemplate {
     }
 
     /// Gives the template one more variable, such as `bos_token`.
-    pub fn set_global(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
-        self.environment.add_global(name.to_owned(), Value::from_serialize(value));
+    pub fn set_global(&mut self, name: &str, value: &str) {
+        self.environment.add_global(name.to_owned(), Value::from(value));
+    }
+
+    /// Gives the template a list of texts as one more variable.
+    pub(crate) fn set_global_list(&mut self, name: &str, values: &[String]) {
+        let values: Value = values.iter().map(|value| Value::from(value.as_str())).collect();
+        self.environment.add_global(name.to_owned(), values);
     }
 
     /// Renders `messages`, a list of objects with `role` and `content`.

@@ -62,7 +62,8 @@ fn the_log_line_has_the_routers_losses_where_upstreams_has_them() {
         let names = line.split('|').filter_map(|field| field.split_once(':').map(|(name, _)| name.trim()));
         names.skip_while(|name| *name != "lm loss").skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
-    let balanced = "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.02 --moe-z-loss-coeff 0.01";
+    let balanced =
+        "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.02 --moe-z-loss-coeff 0.01";
     assert_eq!(said(balanced, true)[..2], ["z_loss", "load_balancing_loss"]);
     assert_eq!(said(balanced, false)[0], "loss scale");
     let none = "--moe-router-load-balancing-type none";
