@@ -39,7 +39,8 @@ fn resolved(flags: &[String], purpose: Purpose) -> anyhow::Result<(Options, Reso
 fn weights_round_to_even_by_the_flag_that_each_upstream_reads() {
     let even = |more: &str| {
         let more = format!("--bf16 --reuse-fp32-param {more}");
-        let flags: Vec<String> = model().chain(more.split_whitespace()).map(str::to_owned).collect();
+        let more = more.split_whitespace().map(str::to_owned);
+        let flags: Vec<String> = model().map(str::to_owned).chain(more).collect();
         resolved(&flags, Purpose::Plan).unwrap().1.config.optimizer.form.ties_to_even
     };
     assert!(!even("--use-deter-comp") && even("--npu-deterministic"));
