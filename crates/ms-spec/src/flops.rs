@@ -3,7 +3,8 @@
 //! Both versions count each product once forward and twice backward. Neither counts routers, indexers and hyper-connections,
 //! nor recurrent mixers other than Mamba2 at head; all other layers of a model with attention count as attention, whatever
 //! mixer they have. Neither version knows which layers are dense under `--first-k-dense-replace`; here the model's actual
-//! layers count. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
+//! layers count. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`. Slots without a layer (`--noop-layers`) count
+//! as layers, of a transformer like the last one: MindSpeed's own count leaves them out, and neither version takes it over.
 
 use crate::ModelConfig;
 use crate::parts::{dense, ends, experts, grouped, prediction};
@@ -21,7 +22,7 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let c = config;
     let networks = c.moe.as_ref().map_or(1, |m| m.top_k);
     let layer = grouped::flops(c, seq as f64) + dense::flops(c, networks * c.ffn);
-    (batch * seq) as f64 * (c.layers as f64 * layer + ends::flops(c))
+    (batch * seq) as f64 * ((c.layers + c.empty_slots) as f64 * layer + ends::flops(c))
 }
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as the newest version of MindSpeed-LLM counts them.
@@ -33,21 +34,21 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/training/training.py`, `num_floating_point_operations`: `transformer_flops` and
-/// `hybrid_flops`.
+/// `hybrid_flops`; MindSpeed-LLM (2026), `mindspeed_llm/training/training.py`, which repeats it.
 pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let tokens = (batch * seq) as f64;
     let counted = (0..config.layers).any(|l| of_state(config, l).is_some());
     tokens * if counted { of_hybrid(config, seq) } else { of_transformer(config, seq) }
 }
 
-/// FLOPs per token in a model of transformer layers, with any mixer.
+/// FLOPs per token in a model of transformer layers and empty slots, with any mixer.
 fn of_transformer(c: &ModelConfig, seq: usize) -> f64 {
     let attention = c.attention.kind().flops(c, seq as f64 / 2.0);
     let network = |l: usize| match (&c.moe, c.layer(l).feed) {
         (Some(moe), Feed::Moe) => experts::flops(c, moe),
         _ => dense::flops(c, c.ffn),
     };
-    let layers = c.layers + c.mtp;
+    let layers = c.layers + c.empty_slots + c.mtp;
     let networks: f64 = (0..layers).map(network).sum();
     let modules = c.mtp as f64;
     networks + layers as f64 * attention + modules * prediction::flops(c) + (modules + 1.0) * ends::flops(c)
@@ -87,6 +88,23 @@ mod tests {
         let want = 2.0 * 16.0 * (6.0 * matrices as f64 + scores as f64);
         assert_eq!(v2_0_0(&config, 2, 16), want);
         assert_eq!(head(&config, 2, 16), want - 2.0 * 16.0 * scores as f64 / 2.0);
+    }
+
+    #[test]
+    fn empty_slots_count_as_layers() {
+        let config = |layers, empty_slots| ModelConfig {
+            layers,
+            empty_slots,
+            hidden: 64,
+            ffn: 192,
+            heads: 4,
+            groups: 4,
+            head_dim: 16,
+            padded_vocab: 1000,
+            ..ModelConfig::default()
+        };
+        assert_eq!(v2_0_0(&config(3, 1), 2, 16), v2_0_0(&config(4, 0), 2, 16));
+        assert_eq!(head(&config(3, 1), 2, 16), head(&config(4, 0), 2, 16));
     }
 
     #[test]

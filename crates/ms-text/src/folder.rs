@@ -12,8 +12,10 @@ pub(crate) struct FolderFacts {
     pub(crate) eos: Option<String>,
     pub(crate) pad: Option<String>,
     pub(crate) unk: Option<String>,
-    /// `additional_special_tokens` and the named tokens besides bos, eos, pad, unk.
-    pub(crate) more_special: Vec<String>,
+    /// The named tokens besides those four, by their names.
+    pub(crate) more_roles: Vec<(&'static str, String)>,
+    /// `additional_special_tokens`.
+    pub(crate) additional: Vec<String>,
     /// `added_tokens_decoder`, by id.
     pub(crate) added: Vec<(u32, AddedToken)>,
     pub(crate) chat_template: Option<String>,
@@ -102,12 +104,12 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
         ..FolderFacts::default()
     };
     for name in ["sep_token", "cls_token", "mask_token"] {
-        facts.more_special.extend(token(name)?);
+        facts.more_roles.extend(token(name)?.map(|text| (name, text)));
     }
     for (source, path) in [(&config, &config_path), (&map, &map_path)] {
         if let Some(list) = source.get("additional_special_tokens").and_then(Value::as_array) {
             for value in list {
-                facts.more_special.extend(token_text(value, path, "additional_special_tokens")?);
+                facts.additional.extend(token_text(value, path, "additional_special_tokens")?);
             }
             break;
         }

@@ -254,7 +254,8 @@ impl Tokenizer {
         let known = |text: Option<String>| text.filter(|text| out.vocabulary.id(text).is_some());
         let (bos, eos) = (facts.bos.clone().or(known(bos)), facts.eos.clone().or(known(eos)));
         let (pad, unk) = (facts.pad.clone().or(known(pad)), facts.unk.clone().or(known(unk)));
-        let more = facts.more_special.clone();
+        let named = facts.more_roles.iter().map(|(_, text)| text);
+        let more: Vec<String> = named.chain(&facts.additional).cloned().collect();
         out.bos = out.role(bos);
         out.eos = out.role(eos);
         out.unk = out.role(unk);
@@ -517,7 +518,11 @@ impl Tokenizer {
         self.facts.chat_template.as_deref()
     }
 
-    /// The chat template, ready to render, with this tokenizer's `bos_token` and `eos_token`.
+    /// The chat template, ready to render, with this tokenizer's special tokens: `bos_token` and its like, and the list
+    /// `additional_special_tokens`, as far as they are set.
+    ///
+    /// # Source
+    /// transformers 4.43, `tokenization_utils_base.py`, `apply_chat_template` and `special_tokens_map`.
     ///
     /// # Errors
     /// [`Error::NoChatTemplate`], [`Error::Chat`].
@@ -537,6 +542,12 @@ impl Tokenizer {
             if let Some(token) = token {
                 template.set_global(name, &token.text);
             }
+        }
+        for (name, text) in &self.facts.more_roles {
+            template.set_global(name, text);
+        }
+        if !self.facts.additional.is_empty() {
+            template.set_global_list("additional_special_tokens", &self.facts.additional);
         }
         Ok(template)
     }

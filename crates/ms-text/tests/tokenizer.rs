@@ -69,6 +69,32 @@ fn the_trained_chat_template_is_chatml() {
 }
 
 #[test]
+fn a_chat_template_gets_all_special_tokens_that_are_set() {
+    let dir = tempfile::tempdir().unwrap();
+    write_trained(dir.path());
+    let path = dir.path().join("tokenizer_config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let asked = "{{ eos_token }} {{ pad_token }} {{ sep_token }} {{ cls_token }} {{ bos_token is defined }} \
+                 {{ mask_token is defined }} {{ additional_special_tokens | join('+') }}";
+    config["chat_template"] = asked.into();
+    config["sep_token"] = "<|im_end|>".into();
+    config["cls_token"] = serde_json::json!({"content": "<cls>"});
+    config["additional_special_tokens"] = serde_json::json!(["<|im_start|>", {"content": "<tool>"}]);
+    std::fs::write(&path, config.to_string()).unwrap();
+    let template = Tokenizer::load(dir.path()).unwrap().chat_template().unwrap();
+    assert_eq!(
+        template.render(&serde_json::json!([]), None, GenerationPrompt::Omit).unwrap(),
+        "<|endoftext|> <|pad|> <|im_end|> <cls> False False <|im_start|>+<tool>"
+    );
+    // As with transformers, a list of none is not set.
+    config["additional_special_tokens"] = serde_json::json!([]);
+    config["chat_template"] = "{{ additional_special_tokens is defined }}".into();
+    std::fs::write(&path, config.to_string()).unwrap();
+    let template = Tokenizer::load(dir.path()).unwrap().chat_template().unwrap();
+    assert_eq!(template.render(&serde_json::json!([]), None, GenerationPrompt::Omit).unwrap(), "False");
+}
+
+#[test]
 fn a_folder_without_a_tokenizer_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let error = Tokenizer::load(dir.path()).unwrap_err().to_string();

@@ -7,6 +7,8 @@ use crate::StepReport;
 pub(crate) struct Interval {
     pub(crate) loss: f64,
     pub(crate) ahead: Vec<f64>,
+    /// Auxiliary ones of routers, in the order of [`ms_core::ops::Auxiliary::each`].
+    pub(crate) routers: [f64; 4],
     /// Of indexers, where they are trained.
     pub(crate) indexer: Option<f64>,
     pub(crate) seconds: f64,
@@ -27,6 +29,9 @@ impl Interval {
         if !report.skipped && report.loss.is_finite() {
             self.counted += 1;
             self.loss += report.loss;
+            if let Some(experts) = &report.experts {
+                self.routers.iter_mut().zip(experts.auxiliary.each()).for_each(|(sum, loss)| *sum += loss);
+            }
             self.indexer = report.indexer.map(|loss| loss + self.indexer.unwrap_or(0.0));
             self.ahead.resize(report.ahead.len(), 0.0);
             for (sum, loss) in self.ahead.iter_mut().zip(&report.ahead) {

@@ -30,6 +30,8 @@ pub struct LogLine {
     pub global_batch_size: usize,
     /// Mean loss since the last line; left out when it is not above 0, as Megatron does.
     pub loss: f64,
+    /// Mean auxiliary losses of routers since the last line, by upstream's names, where they are to be in it.
+    pub routers: Vec<(&'static str, f64)>,
     /// Mean loss of each multi-token prediction module since the last line.
     pub ahead: Vec<f64>,
     /// Mean loss of indexers since the last line, with upstream's name of it, where they are trained.
@@ -68,6 +70,9 @@ impl LogLine {
         let _ = write!(s, " global batch size: {:5} |", self.global_batch_size);
         if self.loss > 0.0 {
             let _ = write!(s, " lm loss: {} |", exponent(self.loss));
+        }
+        for (name, loss) in self.routers.iter().filter(|(_, loss)| *loss > 0.0) {
+            let _ = write!(s, " {name}: {} |", exponent(*loss));
         }
         for (k, loss) in self.ahead.iter().enumerate().filter(|(_, loss)| **loss > 0.0) {
             let _ = write!(s, " mtp_{} loss: {} |", k + 1, exponent(*loss));
@@ -136,6 +141,7 @@ mod tests {
             decoupled_learning_rate: None,
             global_batch_size: 16,
             loss: 10.5,
+            routers: vec![("z_loss", 0.5), ("load_balancing_loss", 0.0)],
             ahead: vec![11.0],
             indexer: Some(("dsa_indexer_loss", 0.125)),
             loss_scale: 1.0,
@@ -150,12 +156,13 @@ mod tests {
             line.format(leap_day),
             " [2024-02-29 23:59:59] iteration       10/    2000 | consumed samples:          160 | elapsed time per \
              iteration (ms): 1234.6 | throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.250000E-06 | global \
-             batch size:    16 | lm loss: 1.050000E+01 | mtp_1 loss: 1.100000E+01 | dsa_indexer_loss: 1.250000E-01 | loss scale: 1.0 | grad norm: 1.235 \
+             batch size:    16 | lm loss: 1.050000E+01 | z_loss: 5.000000E-01 | mtp_1 loss: 1.100000E+01 | dsa_indexer_loss: 1.250000E-01 | loss scale: 1.0 | grad norm: 1.235 \
              | num zeros: 12.0 | number of skipped iterations:   0 | number of nan iterations:   0 |"
         );
         let skipped = LogLine {
             decoupled_learning_rate: Some(2.5e-6),
             loss: 0.0,
+            routers: vec![],
             ahead: vec![],
             indexer: None,
             loss_scale: 65536.0,

@@ -22,7 +22,8 @@ pub(crate) fn run(
         .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
         .with_context(|| format!("--merge-group-keys: --input {}", folder.display()))?;
     names.retain(|path| path.extension().is_some_and(|e| e == "idx"));
-    names.sort();
+    // As upstream, by their names without the ending: `a`, then `a-b`.
+    names.sort_by_cached_key(|path| path.with_extension(""));
     let _claim = Claim::new(prefix, interrupt)?;
     interrupt.output(prefix);
     for word in words {

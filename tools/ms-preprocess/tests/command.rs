@@ -169,6 +169,25 @@ fn merging_joins_the_sets_of_a_folder() {
     assert!(run.status.success(), "{}", text(&run.stderr));
     let set = ms_data::indexed::IndexedDataset::open(bench.path("all_text_document")).unwrap();
     assert_eq!((set.len(), set.documents()), (600, 600));
+    // A name that begins with another whole one comes after it.
+    for ending in ["bin", "idx"] {
+        let moved = |from: &str, to: &str| {
+            std::fs::rename(bench.path(&format!("{from}.{ending}")), bench.path(&format!("{to}.{ending}")))
+                .unwrap();
+        };
+        moved("parts/b_text_document", "parts/a_text_document-2");
+    }
+    std::fs::write(bench.path("short.jsonl"), "{\"text\": \"words\"}\n").unwrap();
+    assert!(bench.run(&["--input", "short.jsonl", "--output-prefix", "parts/a", "--force"]).status.success());
+    assert!(
+        bench
+            .run(&["--input", "parts", "--merge-group-keys", "text_document", "--output-prefix", "two"])
+            .status
+            .success()
+    );
+    let first = |prefix: &str| ms_data::indexed::IndexedDataset::open(bench.path(prefix)).unwrap().length(0);
+    assert_eq!(first("two_text_document"), first("parts/a_text_document"));
+    assert_ne!(first("two_text_document"), first("parts/a_text_document-2"));
 }
 
 #[test]

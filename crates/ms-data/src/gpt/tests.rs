@@ -300,6 +300,29 @@ fn ends_of_documents_cut_segments_and_reset_positions() {
     assert_eq!(got.segment_ends, [2, 5]);
 }
 
+/// By hand of MindSpeed's `eod_gptdataset_getitem`; that trains on id 0 where a filling follows, too.
+#[test]
+fn filling_is_neither_a_token_nor_a_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = small_set(dir.path(), &[vec![5, 6, 7, 64, 64, 9, 8, 64, 9, 4, 3]]);
+    let options = GptOptions {
+        reset_position_ids: true,
+        reset_attention_mask: true,
+        filler: Some(64),
+        ..GptOptions::new(10, 1, 9)
+    };
+    let sample =
+        |options| GptDataset::new(set.clone(), "train", 0..1, None, options).unwrap().get(0).unwrap();
+    let got = sample(options.clone());
+    assert_eq!(got.tokens, [5, 6, 7, 0, 0, 9, 8, 0, 9, 4]);
+    assert_eq!(got.labels, [6, 7, 0, 0, 9, 8, 0, 9, 4, 3]);
+    assert_eq!(got.position_ids, [0, 1, 2, 0, 0, 3, 0, 0, 1, 0]);
+    assert_eq!(got.loss_mask, [1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
+    assert_eq!(got.segment_ends, [6, 9, 10]);
+    let counted = sample(GptOptions { reset_position_ids: false, ..options });
+    assert_eq!(counted.position_ids, [0, 1, 2, 0, 0, 3, 4, 0, 5, 6]);
+}
+
 #[test]
 fn a_blend_refuses_a_mixture_of_weights_and_prefixes() {
     let words = ["0.5", "a", "b", "c"].map(String::from).to_vec();

@@ -206,8 +206,9 @@ impl Handler {
         let template = template.map(|template| Template {
             thinking: options.enable_thinking,
             effort: options.reasoning_effort,
-            // Upstream creates the template with its tokenizer, and changes it only if an effort is requested.
-            drop_thinking: options.drop_thinking || options.reasoning_effort.is_none(),
+            // Upstream creates the template with its tokenizer; only its instruction handlers change it, if an effort is
+            // requested.
+            drop_thinking: options.drop_thinking || options.reasoning_effort.is_none() || !kind.packable(),
             ..template
         });
         match &template {

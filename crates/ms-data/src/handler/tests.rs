@@ -211,16 +211,18 @@ fn a_text_keeps_what_looks_like_a_turns_number_only_with_llama2() {
 #[test]
 fn earlier_thoughts_of_deepseek4_stay_only_where_an_effort_is_asked_for() {
     let bench = Bench::new();
-    let sample = |effort, drop_thinking| {
-        let options = HandlerOptions {
+    let handler = |kind, effort, drop_thinking| {
+        bench.handler(HandlerOptions {
             prompt_type: Some("deepseek4".to_owned()),
             enable_thinking: Some(true),
             reasoning_effort: effort,
             drop_thinking,
             upstream: Upstream::Head,
-            ..HandlerOptions::new(RecordKind::OpenAiInstruction)
-        };
-        let handler = bench.handler(options);
+            ..HandlerOptions::new(kind)
+        })
+    };
+    let sample = |effort, drop_thinking| {
+        let handler = handler(RecordKind::OpenAiInstruction, effort, drop_thinking);
         let messages = json!([
             {"role": "user", "content": "some"},
             {"role": "assistant", "content": "words", "reasoning_content": "first thought"},
@@ -234,6 +236,10 @@ fn earlier_thoughts_of_deepseek4_stay_only_where_an_effort_is_asked_for() {
     assert!(!sample(Some(Effort::High), true));
     assert!(!sample(None, true));
     assert!(!sample(None, false), "upstream changes its template only beside an effort");
+    for kind in [RecordKind::AlpacaPrompts, RecordKind::SharegptR1, RecordKind::AlpacaPairwise] {
+        let template = handler(kind, Some(Effort::High), false).template.unwrap();
+        assert!(template.drop_thinking, "{kind:?}: upstream changes its template for instructions only");
+    }
 }
 
 #[test]

@@ -19,6 +19,11 @@ const LOOKED_AT: u64 = 4 << 30;
 /// # Errors
 /// If a dataset cannot be opened, holds an id that the model does not have, or names another tokenizer in its manifest.
 pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer>) -> Result<()> {
+    // Filling is no token, and is not looked up.
+    let filler = match &data.kind {
+        DataKind::Gpt { options, .. } => options.filler.map(i64::from),
+        _ => None,
+    };
     let prefixes = match &data.kind {
         DataKind::Safetensors { .. } => return Ok(()), // every row is checked when it is read
         DataKind::Gpt { paths: DataPaths::Mock, options, .. } => {
@@ -50,7 +55,7 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
         }
         let set = IndexedDataset::open(&prefix).map_err(crate::resolve::data::named)?;
         let Some((least, most)) = set.extremes(LOOKED_AT) else { continue };
-        if least < 0 || most >= rows as i64 {
+        if least < 0 || (most >= rows as i64 && Some(most) != filler) {
             let (found, expected) = if least < 0 { (least, "at least 0") } else { (most, "below") };
             let expected = if least < 0 { expected.to_owned() } else { format!("{expected} {rows}") };
             bail!(

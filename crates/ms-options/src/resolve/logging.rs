@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use ms_cli::Usage;
-use ms_cli::megatron::Given;
 use ms_trainer::{Checks, Evaluation, Exit, LoggingConfig, LossScale};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -37,7 +36,7 @@ options! {
         pub profile: bool = "--profile", "record a trace", group = "Profiling";
         profile_start: u64 = "--profile-step-start", "first iteration to record", group = "Profiling", range = "[0,1000000000000]";
         profile_end: u64 = "--profile-step-end", "iteration at which recording ends; it is not recorded", group = "Profiling", range = "[0,1000000000000]";
-        profile_ranks: Given<Vec<String>> = "--profile-ranks", "ranks to record (-1 or nothing: all)", group = "Profiling", range = "[-1,65535]";
+        profile_ranks: Vec<String> = "--profile-ranks", "ranks to record (-1: all)", group = "Profiling", range = "[-1,65535]";
         pub(super) profile_folder: PathBuf = "--profile-save-path", "folder for traces", group = "Profiling";
         swap_folder: Option<PathBuf> = "--swap-dir", "folder for the files of --swap-attention and --swap-optimizer (default: the system's temporary folder)", group = "Memory", own = own("swap_dir");
     }
@@ -112,10 +111,10 @@ impl LoggingOptions {
     /// # Errors
     /// For words that are no ranks.
     pub(super) fn profiled_ranks(&self, world: usize) -> Result<Option<Vec<usize>>> {
-        let Some(words) = self.profile_ranks.given().filter(|words| !words.iter().any(|word| word == "-1"))
-        else {
+        let words = &self.profile_ranks;
+        if words.iter().any(|word| word == "-1") {
             return Ok(None);
-        };
+        }
         let number = |word: &String| word.parse().ok().filter(|&rank| rank < world);
         words.iter().map(number).collect::<Option<_>>().map(Some).ok_or_else(|| {
             let found = words.join(" ");

@@ -329,6 +329,16 @@ fn ends(all: &Options, tokenizer: Option<&(Tokenizer, bool)>) -> Ends {
     named.or_else(|| counted().map(|end| Ok((end as i32, None))))
 }
 
+/// The id of filling in documents (`--pad-to-multiple-of` of `ms-preprocess`), where it is told from tokens: the first that the
+/// vocabulary does not have. Without a tokenizer, the `end` of documents is the last that it has.
+///
+/// # Source
+/// MindSpeed (2026), `core/transformer/flash_attention/reset_attention_mask/utils.py`, `eod_gptdataset_getitem`.
+fn filler(all: &Options, tokenizer: Option<&(Tokenizer, bool)>, end: Option<i32>) -> Option<i32> {
+    let size = tokenizer.map(|(tokenizer, _)| tokenizer.vocab_size() as i32).or(end.map(|end| end + 1));
+    size.filter(|_| all.upstream == Upstream::Head && all.samples.reset_attention)
+}
+
 /// What starts anew at the end of a document: positions, attention, and whether its token has no loss.
 type Resets = [bool; 3];
 
@@ -373,7 +383,9 @@ pub(super) fn data(
         let closing = tokenizer.is_some_and(|t| t.1);
         fine_tuning(all, paths, seq_length, global, ids, closing)?
     } else {
-        (pretraining(all, paths, per_split, seq_length, resets, ids)?, RowLayout::Packed)
+        let end = ids.as_ref().and_then(|ids| ids.as_ref().ok()).map(|ids| ids.0);
+        let filler = filler(all, tokenizer, end);
+        (pretraining(all, paths, per_split, seq_length, resets, (ids, filler))?, RowLayout::Packed)
     };
     let (sampler, stretch) = (o.sampler()?, o.stretch(seq_length));
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond })
@@ -450,7 +462,7 @@ fn pretraining(
     per_split: [Vec<String>; 3],
     seq_length: usize,
     resets: Resets,
-    ids: Ends,
+    (ids, filler): (Ends, Option<i32>),
 ) -> Result<DataKind> {
     let o = &all.samples;
     let of_splits = per_split.iter().any(|p| !p.is_empty());
@@ -471,7 +483,7 @@ fn pretraining(
     }
     let ids = ids.transpose()?;
     let mut options = GptOptions::new(seq_length, o.seed as u32, ids.map_or(-1, |i| i.0));
-    options.pad = ids.and_then(|i| i.1);
+    (options.pad, options.filler) = (ids.and_then(|i| i.1), filler);
     [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
     let tokenizer = all.tokenizer.as_upstream_says();
     options.cache = o.cache.as_ref().map(|folder| IndexCache::new(folder, tokenizer));

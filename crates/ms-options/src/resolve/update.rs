@@ -35,8 +35,8 @@ options! {
         rounded_gradients: bool = "--o2-gradient", "bf16: keep and reduce gradients in bfloat16 (v2.0.0: needs --no-gradient-accumulation-fusion)", group = "Precision";
         reduced_rounded: bool = "--grad-reduce-in-bf16", "with --upstream head: keep and reduce gradients in bfloat16, as --o2-gradient", group = "Precision";
         fused_gradients: bool = "--no-gradient-accumulation-fusion", "v2.0.0: required by --o2-gradient, as in upstream; has no effect otherwise", group = "Precision";
-        ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param: round weights to even at ties; sums are deterministic in any case", group = "Precision";
-        npu_ties_to_even: bool = "--npu-deterministic", "alias of --use-deter-comp", group = "Precision";
+        ties_to_even: bool = "--use-deter-comp", "with --upstream head: as --npu-deterministic (v2.0.0 rounds weights as without it); sums are deterministic in any case", group = "Precision";
+        npu_ties_to_even: bool = "--npu-deterministic", "with --reuse-fp32-param: round weights to even at ties; sums are deterministic in any case", group = "Precision";
         defer_embedding_wgrad: bool = "--defer-embedding-wgrad-compute", "defer the weight gradient of the output layer until the last stage has done everything else and other stages still compute; logit gradients are kept until then", group = "Pipeline";
         head_later_limit: usize = "--wgrad-deferral-limit", "with --defer-embedding-wgrad-compute: number of micro-batches whose output-layer weight gradient is deferred (0: all)", group = "Pipeline", range = "[0,1000000000]";
         swap: bool = "--swap-optimizer", "keep the optimizer state in a file and read it in parts", group = "Memory";
@@ -143,13 +143,13 @@ pub(super) fn check_gathering(o: &Update, grid: &Grid, chunks: bool) -> Result<(
 pub(super) fn optimizer(
     o: &Update,
     precision: &Precision,
-    stages: usize,
-    distributed: bool,
+    upstream: Upstream,
+    (stages, distributed): (usize, bool),
 ) -> Result<OptimizerConfig> {
     Ok(OptimizerConfig {
         loss_scale: loss_scale(o, precision)?,
         update: update_rule(o),
-        form: optimizer_form(o, precision, stages, distributed)?,
+        form: optimizer_form(o, precision, upstream, (stages, distributed))?,
         clip_grad: o.clip,
     })
 }
@@ -160,12 +160,14 @@ pub(super) fn optimizer(
 /// For what upstream refuses, and where a form needs another type of weights.
 ///
 /// # Source
-/// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
+/// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`;
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `_add_dummy_args`: `npu_deterministic`, by which weights are
+/// rounded, is always false.
 fn optimizer_form(
     o: &Update,
     precision: &Precision,
-    stages: usize,
-    distributed: bool,
+    upstream: Upstream,
+    (stages, distributed): (usize, bool),
 ) -> Result<OptimizerForm> {
     let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap || swapped(&o.swap_sizes, stages)?);
     for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
@@ -181,7 +183,7 @@ fn optimizer_form(
     }
     Ok(OptimizerForm {
         reuse,
-        ties_to_even: o.npu_ties_to_even || o.ties_to_even,
+        ties_to_even: o.npu_ties_to_even || (o.ties_to_even && upstream == Upstream::Head),
         rounded_moments: rounded,
         swapped: swap.then_some(o.swap_parts),
         stored: stored(o, precision, distributed)?,

@@ -70,6 +70,12 @@ impl ChatTemplate {
         self.environment.add_global(name.to_owned(), Value::from(value));
     }
 
+    /// Gives the template a list of texts as one more variable.
+    pub(crate) fn set_global_list(&mut self, name: &str, values: &[String]) {
+        let values: Value = values.iter().map(|value| Value::from(value.as_str())).collect();
+        self.environment.add_global(name.to_owned(), values);
+    }
+
     /// Renders `messages`, a list of objects with `role` and `content`.
     ///
     /// `tools`, a list of JSON schemas, is passed to the template unchanged.

@@ -127,6 +127,21 @@ impl Loop<'_> {
         })
     }
 
+    /// The auxiliary losses that are trained on, in upstream's order, where its line has them: with TensorBoard.
+    ///
+    /// # Source
+    /// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/core/transformer/moe/moe_utils.py`, `track_moe_metrics`.
+    fn of_routers(&self, losses: &Auxiliary) -> Vec<(&'static str, f64)> {
+        let coeffs = &self.config.routing.auxiliary;
+        if self.config.logging.tensorboard.is_none() {
+            return Vec::new();
+        }
+        let balanced = coeffs.experts != 0.0;
+        let mut all: Vec<_> = auxiliary(&self.config.routing, losses).skip(usize::from(!balanced)).collect();
+        all.rotate_right(usize::from(coeffs.z != 0.0));
+        all
+    }
+
     /// The loss of indexers by its name.
     fn of_indexers(&self, loss: Option<f64>) -> Option<(&'static str, f64)> {
         self.config.loss.indexer.as_ref().map(IndexerTraining::name).zip(loss)
@@ -139,7 +154,7 @@ impl Loop<'_> {
         global: usize,
     ) -> Result<()> {
         let params_norm = self.config.logging.params_norm.then(|| self.engine.params_norm()).transpose()?;
-        let Interval { loss, ahead, indexer, seconds, iterations, skipped, counted, nan } =
+        let Interval { loss, ahead, routers, indexer, seconds, iterations, skipped, counted, nan } =
             std::mem::take(interval);
         let counted = counted.max(1) as f64;
         if !self.reports {
@@ -160,6 +175,7 @@ impl Loop<'_> {
             decoupled_learning_rate: rates.decoupled_lr,
             global_batch_size: global,
             loss: loss / counted,
+            routers: self.of_routers(&Auxiliary::of(routers.map(|sum| sum / counted))),
             ahead: ahead.iter().map(|sum| sum / counted).collect(),
             indexer: self.of_indexers(indexer.map(|sum| sum / counted)),
             loss_scale: report.loss_scale,

@@ -62,6 +62,31 @@ fn files_name_the_datasets_that_flags_would_name() {
 }
 
 #[test]
+fn filling_between_documents_is_no_token_where_upstreams_head_tells_them_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = |name: &str, filler: i32| {
+        write(&dir.path().join(name), 40, 20, |d, t| match t {
+            19 => 62,
+            12.. => filler,
+            _ => ((d * 7 + t) % 62) as i32,
+        });
+    };
+    // The vocabulary is 0 to 61 and the end of a document.
+    set("filled", 63);
+    set("zeros", 0);
+    let flags = "--upstream head --vocab-size 62 --tokenizer-type NullTokenizer --data-path";
+    let plain = losses(dir.path(), &format!("{flags} filled"));
+    let apart = "--reset-position-ids --reset-attention-mask";
+    let filled = losses(dir.path(), &format!("{flags} filled {apart}"));
+    let zeros = losses(dir.path(), &format!("{flags} zeros {apart}"));
+    assert!(filled != zeros && filled != plain, "{filled:?} {zeros:?} {plain:?}");
+    // Where the embedding has no row for it, either.
+    let small = format!("{flags} filled --padded-vocab-size 63");
+    assert_eq!(losses(dir.path(), &format!("{small} {apart}")).len(), 3);
+    assert!(refused(&mut command(dir.path(), &small), 1).contains("holds token 63"));
+}
+
+#[test]
 fn ranks_that_take_samples_in_turns_have_the_batches_of_one_rank() {
     let dir = tempfile::tempdir().unwrap();
     text(dir.path(), "a", 5);

@@ -36,6 +36,18 @@ fn resolved(flags: &[String], purpose: Purpose) -> anyhow::Result<(Options, Reso
 }
 
 #[test]
+fn weights_round_to_even_by_the_flag_that_each_upstream_reads() {
+    let even = |more: &str| {
+        let more = format!("--bf16 --reuse-fp32-param {more}");
+        let more = more.split_whitespace().map(str::to_owned);
+        let flags: Vec<String> = model().map(str::to_owned).chain(more).collect();
+        resolved(&flags, Purpose::Plan).unwrap().1.config.optimizer.form.ties_to_even
+    };
+    assert!(!even("--use-deter-comp") && even("--npu-deterministic"));
+    assert!(!even("--upstream head") && even("--upstream head --use-deter-comp"));
+}
+
+#[test]
 fn trains_as_the_program_does() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 3, 4, counting);

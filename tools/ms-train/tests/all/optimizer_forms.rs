@@ -34,7 +34,7 @@ fn state_in_halves_or_with_the_host_gives_the_same_lines_and_takes_what_is_plann
     let peak = |run: &Value| run["peak_tensor_bytes_per_rank"].as_f64().unwrap();
     let all = optimizer(&planned(""));
     for (name, more, part) in [
-        ("halves", "--reuse-fp32-param --use-deter-comp", 10.0 / 12.0),
+        ("halves", "--reuse-fp32-param --npu-deterministic", 10.0 / 12.0),
         ("swapped", "--swap-optimizer --swap-optimizer-times 8", 0.0),
     ] {
         let (said, same) = run(dir.path(), &data, name, more);
@@ -150,7 +150,7 @@ fn a_checkpoint_says_nothing_of_the_form_it_came_from() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 6, 4, counting);
     let (_, lines) = run(dir.path(), &data, "plain", "");
-    let forms = ["", "--reuse-fp32-param --use-deter-comp", "--swap-optimizer"];
+    let forms = ["", "--reuse-fp32-param --npu-deterministic", "--swap-optimizer"];
     for (i, first) in forms.into_iter().enumerate() {
         let save = dir.path().join(format!("save{i}"));
         run(

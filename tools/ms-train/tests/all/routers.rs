@@ -46,6 +46,31 @@ fn deepseek_v2s_losses_and_the_z_loss_are_reported_and_change_the_run() {
 }
 
 #[test]
+fn the_log_line_has_the_routers_losses_where_upstreams_has_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 3, 4, counting);
+    let said = |flags: &str, board: bool| {
+        let mut command = ms_train();
+        command.args(model()).args(EXPERTS.split_whitespace()).args(flags.split_whitespace());
+        command.args(["--log-interval", "3", "--data-path"]).arg(&data);
+        if board {
+            command.arg("--tensorboard-dir").arg(dir.path().join("board"));
+        }
+        let done = command.assert().success();
+        let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+        let line = text.lines().find(|line| line.contains(" lm loss: ")).unwrap();
+        let names = line.split('|').filter_map(|field| field.split_once(':').map(|(name, _)| name.trim()));
+        names.skip_while(|name| *name != "lm loss").skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let balanced =
+        "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.02 --moe-z-loss-coeff 0.01";
+    assert_eq!(said(balanced, true)[..2], ["z_loss", "load_balancing_loss"]);
+    assert_eq!(said(balanced, false)[0], "loss scale");
+    let none = "--moe-router-load-balancing-type none";
+    assert_eq!(said(none, true)[0], "loss scale");
+}
+
+#[test]
 fn a_loss_of_groups_without_groups_is_refused_by_its_flag() {
     let limited = "--moe-router-load-balancing-type group_limited_greedy --topk-group 1";
     for (flags, words) in

@@ -106,8 +106,9 @@ fn a_trace_holds_the_ranks_that_are_asked_for() {
         let events = ms_trace::chrome::read(Path::new(report["trace"].as_str().unwrap())).unwrap();
         events.iter().map(|e| e.rank).collect()
     };
-    assert_eq!(ranks(""), [0, 1].into());
-    assert_eq!(ranks("--profile-ranks -1"), [0, 1].into());
+    assert_eq!(ranks("--upstream v2.0.0"), [0, 1].into());
+    assert_eq!(ranks("--upstream head"), [0].into());
+    assert_eq!(ranks("--upstream head --profile-ranks -1"), [0, 1].into());
     assert_eq!(ranks("--profile-ranks 1"), [1].into());
     let mut command = ms_train();
     command.args(model()).args(["--dry-run", "--profile-ranks", "1"]);
