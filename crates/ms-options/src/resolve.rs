@@ -199,8 +199,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let pipeline = pipeline(o, &model, &topology, batch.global / (batch.micro * dp).max(1))?;
     let loss = loss(o, &model, data.as_ref())?;
     let distributed = topology.grid.optimizer() != OptimizerSharding::Replicated;
-    let optimizer =
-        update::optimizer(&o.update, &o.precision, o.upstream, (topology.stages.pp, distributed))?;
+    let optimizer = update::optimizer(&o.update, &o.precision, o.upstream, topology.stages.pp, distributed)?;
     let dropout = dropout(&o.dropout, &model)?;
     let data_parallel = data_parallel(o, &model, &topology)?;
     let checkpoint = checkpoint(o, planned, &model)?;

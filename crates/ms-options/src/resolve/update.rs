@@ -144,12 +144,13 @@ pub(super) fn optimizer(
     o: &Update,
     precision: &Precision,
     upstream: Upstream,
-    (stages, distributed): (usize, bool),
+    stages: usize,
+    distributed: bool,
 ) -> Result<OptimizerConfig> {
     Ok(OptimizerConfig {
         loss_scale: loss_scale(o, precision)?,
         update: update_rule(o),
-        form: optimizer_form(o, precision, upstream, (stages, distributed))?,
+        form: optimizer_form(o, precision, upstream, stages, distributed)?,
         clip_grad: o.clip,
     })
 }
@@ -167,7 +168,8 @@ fn optimizer_form(
     o: &Update,
     precision: &Precision,
     upstream: Upstream,
-    (stages, distributed): (usize, bool),
+    stages: usize,
+    distributed: bool,
 ) -> Result<OptimizerForm> {
     let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap || swapped(&o.swap_sizes, stages)?);
     for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
