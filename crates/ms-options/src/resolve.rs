@@ -203,10 +203,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let dropout = dropout(&o.dropout, &model)?;
     let data_parallel = data_parallel(o, &model, &topology)?;
     let checkpoint = checkpoint(o, planned, &model)?;
-    let flops_per_sample = match o.upstream {
-        Upstream::V2_0_0 => ms_spec::flops::v2_0_0(&model, 1, seq_length),
-        Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
-    };
+    let flops_per_sample = flops_per_sample(o.upstream, &model, seq_length);
     let config = TrainConfig {
         model,
         dtype: o.precision.dtype(),
@@ -364,6 +361,14 @@ fn pipeline(
         order: topology.order,
         stages,
     })
+}
+
+/// FLOPs of a sample as a version of upstream counts them.
+pub(crate) fn flops_per_sample(upstream: Upstream, model: &ModelConfig, seq_length: usize) -> f64 {
+    match upstream {
+        Upstream::V2_0_0 => ms_spec::flops::v2_0_0(model, 1, seq_length),
+        Upstream::Head => ms_spec::flops::head(model, 1, seq_length),
+    }
 }
 
 /// The losses.

@@ -1,9 +1,9 @@
 //! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most that much memory, best first.
 
 use crate::plan::{self, communication, rehearse};
-use crate::resolve::Resolved;
 use crate::resolve::options::Options;
 use crate::resolve::topology::{self, Topology, nearly_even};
+use crate::resolve::{Resolved, flops_per_sample};
 use anyhow::Result;
 use ms_cli::megatron::Upstream;
 use ms_cli::{Usage, refuse};
@@ -432,6 +432,8 @@ fn layout(
         let of_stage = communication::of_stage(&run, &placement, &held, stage, micro_batches).ok()?;
         sent = sent.max(of_stage.as_object()?.values().filter_map(Value::as_u64).sum());
     }
+    // Empty slots, which upstream counts, compute nothing.
+    let computing = ModelConfig { empty_slots: 0, ..c.model.clone() };
     Some(Candidate {
         sizes,
         sequence_parallel: run.topology.parallel.sequence_parallel,
@@ -445,7 +447,8 @@ fn layout(
         peak: None,
         bubble: report.bubble_fraction,
         rows: (c.batch.micro * c.seq_length).div_ceil(sizes.cp),
-        flops: c.flops_per_sample * c.batch.global as f64 / r.world as f64,
+        flops: flops_per_sample(o.upstream, &computing, c.seq_length) * c.batch.global as f64
+            / r.world as f64,
         sent,
         estimated: sent,
     })
