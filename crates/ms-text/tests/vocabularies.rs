@@ -374,6 +374,14 @@ fn a_configuration_that_gives_an_id_twice_is_refused() {
         let error = Tokenizer::load(dir.path()).unwrap_err().to_string();
         assert!(want.iter().all(|want| error.contains(want)), "{error}");
     }
+    // A vocabulary that claims high ids has no places in between to fill.
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("vocab.json", r#"{"a": 0, "b": 4000000000}"#);
+    write("merges.txt", "");
+    write("tokenizer_config.json", r#"{"added_tokens_decoder": {"4000000001": {"content": "<q>"}}}"#);
+    let error = Tokenizer::load(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("400000000"), "{error}");
 }
 
 #[test]

@@ -40,9 +40,10 @@ pub(super) fn place(definition: &mut Value, named: &[(u32, AddedToken)]) -> Resu
         return Ok(());
     }
     let says = |id: u32, token: &AddedToken| format!("added_tokens_decoder: {:?} has id {id}", token.content);
-    let behind = texts.keys().chain(own.iter().map(|(id, _)| id)).max().map_or(0, |last| last + 1);
-    if let Some((&id, token)) = new.iter().find(|(id, _)| **id as usize >= behind as usize + MAX_GAP) {
-        return Err(format!("{}, far behind the vocabulary of {behind}", says(id, token)));
+    // Of what is there, not of the highest id that it claims: gaps are filled.
+    let there = texts.len() + own.len();
+    if let Some((&id, token)) = new.iter().find(|(id, _)| **id as usize >= there + MAX_GAP) {
+        return Err(format!("{}, far behind the vocabulary of {there}", says(id, token)));
     }
     let replaced: HashSet<String> =
         new.keys().filter_map(|id| texts.get(id)).map(|&text| text.to_owned()).collect();
