@@ -156,6 +156,13 @@ fn loss(bench: &mut Bench) {
             cross_entropy::whole(&cpu, &mut rows, logits, &targets, &weights, vocab).expect("sizes fit");
         });
     }
+    if bench.wants("cross_entropy f32 at once") {
+        let mut logits = on_huge_pages(&random::<f32>(tokens * vocab, 1));
+        bench.case("cross_entropy f32 at once", Peak::Copy, gigabytes(12 * tokens * vocab), || {
+            let logits = view_mut::<f32>(&mut logits);
+            cross_entropy::whole(&cpu, &mut rows, logits, &targets, &weights, vocab).expect("sizes fit");
+        });
+    }
 }
 
 fn optimizer(bench: &mut Bench) {
@@ -176,6 +183,12 @@ fn optimizer(bench: &mut Bench) {
     close("adamw", view::<f32>(&p)[0], first * (1.0 - 1e-4) - 1e-3 * f64::from(g[0].signum()));
     if bench.wants("adamw with bf16 copy") {
         bench.case("adamw with bf16 copy", Peak::ReadWrite, gigabytes(30 * n), || run(&mut p));
+    }
+    if bench.wants("adamw f32") {
+        bench.case("adamw f32", Peak::ReadWrite, gigabytes(28 * n), || {
+            let (p, m, v) = (view_mut(&mut p), view_mut(&mut m), view_mut(&mut v));
+            adamw::step(&cpu, p, m, v, g, 1.0, None, &hyper).expect("sizes fit");
+        });
     }
     if bench.wants("sum_squares") {
         let cpu = bench.cpu.clone();

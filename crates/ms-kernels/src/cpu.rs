@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::memory::{Scratch, with_scratch};
+use crate::team::Team;
 use crate::{Arithmetic, CpuError, Isa, Result};
+
+/// Stretches that units are divided into, at most; more threads share them.
+const STRETCHES: usize = 64;
 
 /// An instruction set and a number of threads; every kernel takes one.
 ///
@@ -27,8 +31,8 @@ struct Inner {
     threads: usize,
     isa: Isa,
     arithmetic: Arithmetic,
-    /// `threads - 1` workers; the caller is the last participant.
-    pool: Option<rayon::ThreadPool>,
+    /// `threads - 1` helpers; the caller is the last participant.
+    team: Option<Team>,
 }
 
 impl std::fmt::Debug for Cpu {
@@ -60,25 +64,16 @@ impl Cpu {
             return Err(CpuError::Isa { isa });
         }
         let threads = threads.max(1);
-        let pool = if threads > 1 {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads - 1)
-                .thread_name(|i| format!("kernel-{}", i + 1))
-                .build()
-                .map_err(|e| CpuError::Threads { threads, reason: e.to_string() })?;
-            // Each has begun, with the heap that it has: whoever asks now what memory is left counts them.
-            pool.broadcast(|_| drop(std::hint::black_box(vec![0u8; 64])));
-            Some(pool)
-        } else {
-            None
-        };
-        Ok(Self { inner: Arc::new(Inner { threads, isa, arithmetic, pool }) })
+        let started = || Team::new(threads - 1);
+        let team = (threads > 1).then(started).transpose();
+        let team = team.map_err(|e| CpuError::Threads { threads, reason: e.to_string() })?;
+        Ok(Self { inner: Arc::new(Inner { threads, isa, arithmetic, team }) })
     }
 
     /// One thread, the latest instruction set and its summation order.
     pub fn single() -> Self {
         let isa = Isa::detect();
-        Self { inner: Arc::new(Inner { threads: 1, isa, arithmetic: isa.arithmetic(), pool: None }) }
+        Self { inner: Arc::new(Inner { threads: 1, isa, arithmetic: isa.arithmetic(), team: None }) }
     }
 
     /// Threads that take part in a call, the caller included.
@@ -98,32 +93,34 @@ impl Cpu {
 
     /// Calls `work(unit)` once for each unit in `0..units`, on all threads, and returns when all are done.
     ///
-    /// Threads take the next unit from one counter, so a slow thread delays no other. Denormals are flushed to zero on every
-    /// participating thread for the duration. A single unit runs on the caller.
+    /// Each thread takes the units of a stretch of its own one after the other, for what follows in memory is often asked for
+    /// ahead, and then what is left of the others': a slow thread delays no other, and one that is not awake yet delays none.
+    /// Denormals are flushed to zero on every participating thread for the duration. A single unit runs on the caller.
     pub fn for_each_unit(&self, units: usize, work: impl Fn(usize) + Sync) {
         self.share(units, &work);
     }
 
     /// [`for_each_unit`](Self::for_each_unit), compiled once for all kernels.
     fn share(&self, units: usize, work: &(dyn Fn(usize) + Sync)) {
-        let next = AtomicUsize::new(0);
+        let stretches = self.inner.threads.min(units).clamp(1, STRETCHES);
+        let start = |stretch: usize| units / stretches * stretch + (units % stretches).min(stretch);
+        let next: [AtomicUsize; STRETCHES] = std::array::from_fn(|stretch| AtomicUsize::new(start(stretch)));
+        let come = AtomicUsize::new(0);
         let take_all = || {
             let _flush = FlushDenormals::new();
-            loop {
-                let unit = next.fetch_add(1, Ordering::Relaxed);
-                if unit >= units {
-                    break;
+            let own = come.fetch_add(1, Ordering::Relaxed);
+            for stretch in (0..stretches).map(|after| (own + after) % stretches) {
+                loop {
+                    let unit = next[stretch].fetch_add(1, Ordering::Relaxed);
+                    if unit >= start(stretch + 1) {
+                        break;
+                    }
+                    work(unit);
                 }
-                work(unit);
             }
         };
-        match &self.inner.pool {
-            Some(pool) if units > 1 => pool.in_place_scope(|scope| {
-                for _ in 0..(self.inner.threads - 1).min(units - 1) {
-                    scope.spawn(|_| take_all());
-                }
-                take_all();
-            }),
+        match &self.inner.team {
+            Some(team) if units > 1 => team.run(units - 1, &take_all),
             _ => take_all(),
         }
     }
@@ -296,7 +293,7 @@ mod tests {
 
     #[test]
     fn every_unit_is_done_once_for_any_number_of_threads() {
-        for threads in [0, 1, 2, 3, 5] {
+        for threads in [0, 1, 2, 3, 5, STRETCHES + 2] {
             let cpu = Cpu::new(threads, Isa::Portable).unwrap();
             for units in [0usize, 1, 2, 7, 100] {
                 let done: Vec<AtomicU32> = (0..units).map(|_| AtomicU32::new(0)).collect();

@@ -36,6 +36,7 @@ mod isa;
 mod lanes;
 mod narrow;
 mod recurrence;
+mod team;
 #[cfg(test)]
 mod trial;
 

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::Factors;
 use crate::Element;
-use crate::narrow::{LANES, Narrow, fetch, sees_streams};
+use crate::narrow::{LANES, Lanes, Narrow, fetch, sees_streams};
 
 /// Elements that are prefetched ahead of their use.
 const AHEAD: usize = 1024;
@@ -20,11 +20,7 @@ fn element(p: &mut f32, m: &mut f32, v: &mut f32, g: f32, f: &Factors) {
 
 #[inline(always)]
 pub(super) fn step(p: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], factors: &Factors) {
-    let n = p.len();
-    let (m, v, g) = (&mut m[..n], &mut v[..n], &g[..n]);
-    for i in 0..n {
-        element(&mut p[i], &mut m[i], &mut v[i], g[i], factors);
-    }
+    by_lanes((p, m, v, g), factors, |_, _| {}, |_, _| {});
 }
 
 #[inline(always)]
@@ -37,15 +33,26 @@ pub(super) fn step_with_model(
     model: &mut [bf16],
     factors: &Factors,
 ) {
+    let (model, model_tail) = model[..p.len()].as_chunks_mut::<LANES>();
+    let narrowed = |at: usize, p: &Lanes| model[at] = how.narrow(*p);
+    by_lanes((p, m, v, g), factors, narrowed, |at, p| model_tail[at] = <bf16 as Element>::from_f32(p));
+}
+
+/// The step sixteen elements at a time and then one at a time; the number of each and its new weights are passed on.
+#[inline(always)]
+fn by_lanes(
+    (p, m, v, g): (&mut [f32], &mut [f32], &mut [f32], &[f32]),
+    factors: &Factors,
+    mut sixteen: impl FnMut(usize, &Lanes),
+    mut one: impl FnMut(usize, f32),
+) {
     let n = p.len();
-    let (m, v, g, model) = (&mut m[..n], &mut v[..n], &g[..n], &mut model[..n]);
     let ask = !sees_streams();
     let (p, p_tail) = p.as_chunks_mut::<LANES>();
-    let (m, m_tail) = m.as_chunks_mut::<LANES>();
-    let (v, v_tail) = v.as_chunks_mut::<LANES>();
-    let (g, g_tail) = g.as_chunks::<LANES>();
-    let (model, model_tail) = model.as_chunks_mut::<LANES>();
-    for ((((p, m), v), g), model) in p.iter_mut().zip(m).zip(v).zip(g).zip(model) {
+    let (m, m_tail) = m[..n].as_chunks_mut::<LANES>();
+    let (v, v_tail) = v[..n].as_chunks_mut::<LANES>();
+    let (g, g_tail) = g[..n].as_chunks::<LANES>();
+    for (at, (((p, m), v), g)) in p.iter_mut().zip(m).zip(v).zip(g).enumerate() {
         if ask {
             let lines = [p.as_ptr(), m.as_ptr(), v.as_ptr(), g.as_ptr()];
             lines.into_iter().for_each(|line| fetch(line.wrapping_add(AHEAD)));
@@ -53,10 +60,10 @@ pub(super) fn step_with_model(
         for l in 0..LANES {
             element(&mut p[l], &mut m[l], &mut v[l], g[l], factors);
         }
-        *model = how.narrow(*p);
+        sixteen(at, p);
     }
     for i in 0..p_tail.len() {
         element(&mut p_tail[i], &mut m_tail[i], &mut v_tail[i], g_tail[i], factors);
-        model_tail[i] = <bf16 as Element>::from_f32(p_tail[i]);
+        one(i, p_tail[i]);
     }
 }

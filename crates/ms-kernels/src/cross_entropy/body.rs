@@ -3,7 +3,7 @@
 use crate::Element;
 use crate::element::is_bf16;
 use crate::float::exp_below;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, split_two};
+use crate::narrow::{LANES, Lanes, Narrow, fetch_rows, filled, split_two};
 use crate::rms_norm::lane_sum;
 use std::hint::black_box;
 
@@ -73,9 +73,7 @@ fn exponentials_sum<E: Element, N: Narrow, const KEEP: bool>(
     let mut sums = [[0f32; LANES]; CHAINS];
     for (n, b) in blocks.iter().enumerate() {
         // The next row, for its maximum; there is time for it meanwhile.
-        for line in b.as_chunks::<TWO>().0 {
-            fetch(line.as_ptr().wrapping_add(logits.len()));
-        }
+        fetch_rows(b.as_ptr().wrapping_add(logits.len()), 0, 1, BLOCK);
         let [x0, x1, x2, x3] = split_block(b);
         let ([p0, p1], [p2, p3]) =
             (how.exponentials::<E>([x0, x1], max), how.exponentials::<E>([x2, x3], max));
