@@ -376,6 +376,7 @@ const ONE_KEY_EACH: Spelling = Spelling { transformer_engine: true, ..GROUPED };
 const PLAIN: Spelling = Spelling {
     version: Version::Head,
     transformer_engine: false,
+    as_trained: false,
     experts: Experts::Sequential,
     split_heads: false,
     legacy: false,

@@ -17,6 +17,13 @@ pub struct Spelling {
     /// Transformer Engine: the first norm of a layer is part of `linear_qkv`; the second of `linear_fc1` in the leading
     /// dense layers of a model of experts. (In other models head's converter leaves it its own name.)
     pub transformer_engine: bool,
+    /// With Transformer Engine: as its modules register norms, which in attention with latents and with output gates stay
+    /// apart, and in dense models are a part of every `linear_fc1`. Otherwise as head's converter names them.
+    ///
+    /// # Source
+    /// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/spec`; Megatron-LM `core_v0.12.1`,
+    /// `megatron/core/models/gpt/gpt_layer_specs.py`.
+    pub as_trained: bool,
     /// How experts are held.
     pub experts: Experts,
     /// The up-projections of latent attention are four matrices (`--mla-mm-split`).
@@ -249,9 +256,13 @@ impl<'a> Speller<'a> {
         let leading_dense =
             |l: usize| self.config.moe.is_some() && (0..=l).all(|i| self.config.layer(i).feed == Feed::Dense);
         // Norms of layers without a packed projection stand alone.
-        let te = self.spelling.transformer_engine && self.config.projects_once();
+        let (c, as_trained) = (self.config, self.spelling.as_trained);
+        let packed = || c.projection_sections().is_empty() && !c.scores.output_gate && !c.is_recurrent();
+        let te = self.spelling.transformer_engine && c.projects_once();
+        let te = te && (!as_trained || packed() && !c.block.norms_outputs());
         let fuses = match (what.role, what.place) {
             (Role::InputLayernorm, _) => te,
+            (Role::PreMlpLayernorm, Place::Layer(_)) if as_trained && c.moe.is_none() => te,
             (Role::PreMlpLayernorm, Place::Layer(l)) => te && !what.bias && leading_dense(l),
             _ => false,
         };

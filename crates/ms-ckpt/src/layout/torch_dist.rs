@@ -80,7 +80,8 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let mut ways = Vec::new();
     if opened.has_buckets() {
         opened.beside_buckets(&mut state)?;
-        ways = buckets::ORDERS.map(|order| opened.by_rank(&args, &globals, order)).into();
+        let modules = buckets::modules(&config).into_iter();
+        ways = modules.map(|modules| opened.by_rank(&args, &globals, modules)).collect();
     }
     opened.report_unused();
     let Opened { files, stored, .. } = opened;
