@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling};
+use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::torch::{Node, TorchFile};
@@ -204,6 +204,83 @@ fn a_distributed_optimizers_file_has_whole_buffers_by_chunk_and_type() {
     let Some(Node::Tensor(tensor)) = buffer.get("exp_avg") else { panic!() };
     assert_eq!(file.view("exp_avg", tensor).unwrap().shape, [2 * (384 + 192)]);
     assert_eq!(chain[0].get("buckets_coalesced").unwrap().to_json(), true);
+}
+
+/// The buffer of `exp_avg` that is written for a model, in one piece.
+fn flat(c: &ModelConfig, spelling: Spelling) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    train(&path("run"), c, true, false);
+    let source = open(&path("run")).unwrap();
+    let dtype = |name: &str| source.dtype(name);
+    let (grid, args, run) = (FileGrid::default(), ArgsForm::Namespace, Run::of(&source));
+    let plan = Plan::mcore(source.config(), &grid, spelling, args, &dtype, &run).unwrap();
+    plan.run(&source, &path("out"), &RUN, &|_| ()).unwrap();
+    check(&path("out"));
+    let file = TorchFile::open(&path("out/iter_0000005/mp_rank_00/distrib_optim.pt")).unwrap();
+    let buffer = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap();
+    let Some(Node::Tensor(tensor)) = buffer.get("exp_avg") else { panic!() };
+    file.read("exp_avg", tensor).unwrap()
+}
+
+/// The same of parameters that are registered in this order; `NAME#E` is expert E of four.
+fn registered(c: &ModelConfig, names: &[&str]) -> Vec<u8> {
+    let specs = params(c);
+    let mut flat = Vec::new();
+    for name in names.iter().rev() {
+        let (name, expert) = name.split_once('#').map_or((*name, None), |(name, e)| (name, e.parse().ok()));
+        let spec = specs.iter().find(|spec| spec.name == name).unwrap_or_else(|| panic!("{name}"));
+        let whole = values(&format!("optimizer.state.exp_avg.{name}"), spec.shape.numel(), 4);
+        let (at, n) = expert.map_or((0, whole.len()), |e: usize| (e * whole.len() / 4, whole.len() / 4));
+        flat.resize(flat.len().next_multiple_of(64 * 4), 0);
+        flat.extend_from_slice(&whole[at..at + n]);
+    }
+    flat
+}
+
+#[test]
+fn state_without_names_is_in_the_order_in_which_upstreams_modules_register_parameters() {
+    const WORDS: [&str; 1] = ["embedding.word_embeddings.weight"];
+    const ENDS: [&str; 2] = ["decoder.final_layernorm.weight", "output_layer.weight"];
+    let weight = |name: &&str| {
+        let (module, expert) = name.split_once('#').map_or((*name, None), |(module, e)| (module, Some(e)));
+        format!("decoder.layers.0.{module}.weight{}", expert.map_or_else(String::new, |e| format!("#{e}")))
+    };
+    let ordered = |c: &ModelConfig, spelling: Spelling, names: &[&str]| {
+        let inside: Vec<String> = names.iter().map(weight).collect();
+        let all: Vec<&str> = WORDS.into_iter().chain(inside.iter().map(String::as_str)).chain(ENDS).collect();
+        assert!(flat(c, spelling) == registered(c, &all), "{spelling:?}");
+    };
+    let (own, plain) = (Spelling::default(), config(false, false, 1));
+    let (proj, qkv) = ("self_attention.linear_proj", "self_attention.linear_qkv");
+    let mlp = ["pre_mlp_layernorm", "mlp.linear_fc1", "mlp.linear_fc2"];
+    ordered(&plain, own, &[&["input_layernorm", proj, qkv][..], &mlp].concat());
+    // Transformer Engine's projection has the norm.
+    for as_trained in [false, true] {
+        let te = Spelling { transformer_engine: true, as_trained, ..own };
+        ordered(&plain, te, &[&[proj, "input_layernorm", qkv][..], &mlp].concat());
+    }
+    // Experts one by one, or all first matrices and then all second ones.
+    let before = ["input_layernorm", proj, qkv, "pre_mlp_layernorm", "mlp.router"];
+    let (first, second) = ("mlp.experts.linear_fc1", "mlp.experts.linear_fc2");
+    let expert = |e: usize| [format!("{first}#{e}"), format!("{second}#{e}")];
+    let each: Vec<String> = (0..4).flat_map(expert).collect();
+    let each: Vec<&str> = each.iter().map(String::as_str).collect();
+    ordered(&config(true, false, 1), own, &[&before[..], &each].concat());
+    // Latents: head registers the second norm after the queries' projection.
+    let json = json!({
+        "model_type": "deepseek_v3", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 12, "vocab_size": 36,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 4, "kv_lora_rank": 4, "qk_nope_head_dim": 2,
+        "qk_rope_head_dim": 2, "v_head_dim": 2, "n_routed_experts": null, "first_k_dense_replace": 1,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16"
+    });
+    let latent = ms_spec::hf::read_config(&json).unwrap();
+    let [q_norm, kv_norm, q_up, kv_up] = ["q_layernorm", "kv_layernorm", "linear_q_up_proj", "linear_kv_up_proj"]
+        .map(|module| format!("self_attention.{module}"));
+    for (version, [second, third]) in [(Version::V2_0_0, [&kv_norm, &q_up]), (Version::Head, [&q_up, &kv_norm])] {
+        let inside = ["input_layernorm", proj, qkv, &q_norm, second, third, &kv_up];
+        ordered(&latent, Spelling { version, ..own }, &[&inside[..], &mlp].concat());
+    }
 }
 
 #[test]
