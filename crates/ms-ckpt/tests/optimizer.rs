@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling, Version};
-use ms_ckpt::layout::torch_dist::Modules;
+use ms_ckpt::layout::torch_dist::{self, Modules};
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::torch::{Node, TorchFile};
 use ms_ckpt::{ArgsForm, Checkpoint, Form, Name, Plan, Run, RunOptions, State, open};
@@ -281,6 +281,36 @@ fn state_without_names_is_in_the_order_in_which_upstreams_modules_register_param
         let inside = ["input_layernorm", proj, qkv, &q_norm, second, third, &kv_up];
         ordered(&latent, Spelling { version, ..own }, &[&inside[..], &mlp].concat());
     }
+}
+
+#[test]
+fn a_distributed_checkpoint_of_shared_out_experts_has_the_keys_of_two_optimizers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    train(&path("run"), &config(true, false, 2), true, false);
+    let keys = |to: &str, ep: usize| -> Vec<String> {
+        convert(&path("run"), &path(to), &file_grid(1, ep, Stages::default()), Form::TorchDist, false);
+        check(&path(to));
+        torch_dist::keys(&path(to)).unwrap().into_iter().map(|key| key.name).collect()
+    };
+    let groups = |optimizer: &Node| {
+        let groups = optimizer.get("optimizer").unwrap().get("param_groups").unwrap().to_json();
+        let of = |group: &serde_json::Value| (group["wd_mult"].as_f64(), group["is_expert_parallel"] == true);
+        groups.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    let optimizer = |to: &str| {
+        let file = TorchFile::open(&path(to).join("iter_0000005/common.pt")).unwrap();
+        file.root().get("optimizer").unwrap().clone()
+    };
+    let (expert, other) = ("mlp.experts.experts.linear_fc1.weight", "self_attention.linear_proj.weight");
+    let key = |chain: &str, name: &str| format!("{chain}optimizer.state.exp_avg.decoder.layers.{name}");
+    let two = keys("two", 2);
+    assert!(two.contains(&key("chained_1.", expert)) && two.contains(&key("chained_0.", other)), "{two:?}");
+    let both = ["0", "1"].map(|n| groups(optimizer("two").get(n).unwrap()));
+    assert_eq!(both, [vec![(Some(1.0), false), (Some(0.0), false)], vec![(Some(1.0), true)]]);
+    let one = keys("one", 1);
+    assert!(one.contains(&key("", expert)) && one.contains(&key("", other)), "{one:?}");
+    assert_eq!(groups(&optimizer("one")), both[0]);
 }
 
 #[test]

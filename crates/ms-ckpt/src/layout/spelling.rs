@@ -100,8 +100,7 @@ impl Local {
             numel: self.lens.shape.iter().product(),
             decay: OptimizerParam::decays(&self.spec.slot, &self.lens.shape),
             words: self.spec.slot.is_word_table(),
-            // Only where each rank has experts of its own they are reduced apart.
-            expert: file_grid.size(Axis::Ep) > 1 && self.spec.slot.part == Part::Experts,
+            expert: file_grid.has_apart(&self.spec.slot),
             shared: self.spec.slot == Slot::WORDS && self.tied && file_grid.size(Axis::Pp) > 1,
         }
     }
