@@ -261,7 +261,7 @@ impl<'a> Speller<'a> {
         let te = te && (!as_trained || packed() && !c.block.norms_outputs());
         let fuses = match (what.role, what.place) {
             (Role::InputLayernorm, _) => te,
-            (Role::PreMlpLayernorm, Place::Layer(_)) if as_trained && c.moe.is_none() => te,
+            (Role::PreMlpLayernorm, _) if as_trained && c.moe.is_none() => te,
             (Role::PreMlpLayernorm, Place::Layer(l)) => te && !what.bias && leading_dense(l),
             _ => false,
         };
