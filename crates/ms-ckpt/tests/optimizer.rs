@@ -1,7 +1,7 @@
 //! Optimizer state follows the weights through any form and any sharding.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling, Version};
@@ -353,35 +353,61 @@ fn state_of_another_model_is_refused_with_the_numbers() {
     assert!(open(&path("two.pt")).is_err());
 }
 
+/// The canonical name of one of Megatron's parameters, and which half of it that is where there are two experts.
+fn canonical(name: &str) -> (String, Option<usize>) {
+    let Some((layer, rest)) = name.split_once(".local_experts.") else { return (name.to_owned(), None) };
+    let (expert, module) = rest.split_once('.').unwrap();
+    (format!("{layer}.{module}"), Some(expert.parse().unwrap()))
+}
+
 #[test]
-fn what_megatron_cores_distributed_optimizer_saved_is_read_element_by_element() {
-    let folder = ms_testing::workspace_root().join("tests/golden/distrib_optim");
-    let found = open(&folder).unwrap();
-    assert!(found.has_optimizer());
-    let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
-    let expected: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&text).unwrap();
-    let specs = params(found.config());
-    assert_eq!(specs.len(), expected.len());
-    for spec in specs {
-        for state in STATES {
-            let mut got = vec![0; spec.shape.numel() * 4];
-            let name = format!("optimizer.state.{state}.{}", spec.name);
-            found.read_named(&name, &Region::whole(&spec.shape), None, DType::F32, &mut got).unwrap();
-            let hash: String = Sha256::digest(&got).iter().map(|b| format!("{b:02x}")).collect();
-            assert_eq!(hash, expected[&spec.name][state], "{name}");
+fn what_megatron_cores_optimizers_saved_is_read_and_written_element_by_element() {
+    for (kind, distributed) in [("", true), ("experts", true), ("ordinary", false)] {
+        let folder = ms_testing::workspace_root().join("tests/golden/distrib_optim").join(kind);
+        let found = open(&folder).unwrap();
+        assert!(found.has_optimizer(), "{kind}");
+        let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+        let expected: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&text).unwrap();
+        let specs = params(found.config());
+        let names: BTreeSet<String> = expected.keys().map(|name| canonical(name).0).collect();
+        assert_eq!(names, specs.iter().map(|spec| spec.name.clone()).collect(), "{kind}");
+        for (theirs, states) in &expected {
+            let (name, half) = canonical(theirs);
+            let spec = specs.iter().find(|spec| spec.name == name).unwrap();
+            for state in STATES {
+                let mut got = vec![0; spec.shape.numel() * 4];
+                let name = format!("optimizer.state.{state}.{name}");
+                found.read_named(&name, &Region::whole(&spec.shape), None, DType::F32, &mut got).unwrap();
+                let got = half.map_or(&got[..], |e| &got[e * got.len() / 2..][..got.len() / 2]);
+                let hash: String = Sha256::digest(got).iter().map(|b| format!("{b:02x}")).collect();
+                assert_eq!(hash, states[state], "{kind}: {state} of {theirs}");
+            }
         }
-    }
-    // Written again in one piece it is the same buffer.
-    let dir = tempfile::tempdir().unwrap();
-    convert(&folder, &dir.path().join("again"), &FileGrid::default(), Form::Mcore, false);
-    let file = |root: &Path| TorchFile::open(&root.join("iter_0000001/mp_rank_00/distrib_optim.pt")).unwrap();
-    let buffer = |file: &TorchFile, state: &str| -> Vec<u8> {
-        let typed = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap().clone();
-        let Some(Node::Tensor(tensor)) = typed.get(state) else { panic!("{state}") };
-        file.read(state, tensor).unwrap()
-    };
-    for state in ["param", "exp_avg", "exp_avg_sq"] {
-        assert_eq!(buffer(&file(&folder), state), buffer(&file(&dir.path().join("again")), state), "{state}");
+        // Written again in one piece they are the same buffers, or the same tensors of each group.
+        let dir = tempfile::tempdir().unwrap();
+        let again = dir.path().join("again");
+        convert(&folder, &again, &FileGrid::default(), Form::Mcore, false);
+        let [old, new] = [&folder, &again].map(|root| {
+            let name = if distributed { "distrib_optim.pt" } else { "model_optim_rng.pt" };
+            let file = TorchFile::open(&root.join("iter_0000001/mp_rank_00").join(name)).unwrap();
+            let read = |name: &str, node: &Node| match node {
+                Node::Tensor(tensor) => file.read(name, tensor).unwrap(),
+                other => panic!("{name}: {other:?}"),
+            };
+            if distributed {
+                let typed = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap();
+                let buffer = |state| read(state, typed.get(state).unwrap());
+                return ["param", "exp_avg", "exp_avg_sq"].map(buffer).to_vec();
+            }
+            let masters = file.root().get("optimizer").unwrap().get("fp32_from_fp16_params").unwrap();
+            let Node::List(groups) = masters else { panic!("{masters:?}") };
+            let group = |group: &Node| match group {
+                Node::List(masters) => masters.iter().flat_map(|node| read("master", node)).collect(),
+                other => panic!("{other:?}"),
+            };
+            groups.iter().map(group).collect()
+        });
+        assert!(old == new, "{kind}");
     }
 }
 
