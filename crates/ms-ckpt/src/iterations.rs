@@ -101,16 +101,17 @@ mod tests {
             std::fs::write(dir.path().join(TRACKER), text).unwrap();
             read_tracker(dir.path()).map_err(|e| e.to_string())
         };
-        for (text, folder) in [
-            ("7", "iter_0000007"),
-            (" 12345678 \n", "iter_12345678"),
-            ("release\n", "release"),
-        ] {
+        for (text, folder) in
+            [("7", "iter_0000007"), (" 12345678 \n", "iter_12345678"), ("release\n", "release")]
+        {
             assert_eq!(said(text).as_deref(), Ok(folder));
         }
         for text in ["0", "-1", "", "released"] {
             let refused = said(text).unwrap_err();
-            assert!(refused.contains(&format!("expected a positive number or `release`, got `{text}`")), "{refused}");
+            assert!(
+                refused.contains(&format!("expected a positive number or `release`, got `{text}`")),
+                "{refused}"
+            );
         }
     }
 }

@@ -271,13 +271,17 @@ fn state_without_names_is_in_the_order_in_which_upstreams_modules_register_param
     let json = json!({
         "model_type": "deepseek_v3", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 12, "vocab_size": 36,
         "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 4, "kv_lora_rank": 4, "qk_nope_head_dim": 2,
-        "qk_rope_head_dim": 2, "v_head_dim": 2, "n_routed_experts": null, "first_k_dense_replace": 1,
+        "qk_rope_head_dim": 2, "v_head_dim": 2, "n_routed_experts": 2, "n_shared_experts": 1,
+        "num_experts_per_tok": 1, "moe_intermediate_size": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
         "tie_word_embeddings": false, "torch_dtype": "bfloat16"
     });
     let latent = ms_spec::hf::read_config(&json).unwrap();
-    let [q_norm, kv_norm, q_up, kv_up] = ["q_layernorm", "kv_layernorm", "linear_q_up_proj", "linear_kv_up_proj"]
-        .map(|module| format!("self_attention.{module}"));
-    for (version, [second, third]) in [(Version::V2_0_0, [&kv_norm, &q_up]), (Version::Head, [&q_up, &kv_norm])] {
+    let [q_norm, kv_norm, q_up, kv_up] =
+        ["q_layernorm", "kv_layernorm", "linear_q_up_proj", "linear_kv_up_proj"]
+            .map(|module| format!("self_attention.{module}"));
+    for (version, [second, third]) in
+        [(Version::V2_0_0, [&kv_norm, &q_up]), (Version::Head, [&q_up, &kv_norm])]
+    {
         let inside = ["input_layernorm", proj, qkv, &q_norm, second, third, &kv_up];
         ordered(&latent, Spelling { version, ..own }, &[&inside[..], &mlp].concat());
     }

@@ -47,7 +47,8 @@ pub(super) fn modules(config: &ModelConfig) -> Vec<Spelling> {
     let experts = [Experts::Sequential, Experts::Grouped];
     let experts = experts.into_iter().take(if config.moe.is_some() { 2 } else { 1 });
     let both = |experts| [false, true].map(|transformer_engine| (experts, transformer_engine));
-    let modules = |(experts, transformer_engine)| Spelling { experts, transformer_engine, ..Spelling::default() };
+    let modules =
+        |(experts, transformer_engine)| Spelling { experts, transformer_engine, ..Spelling::default() };
     experts.flat_map(both).map(modules).collect()
 }
 

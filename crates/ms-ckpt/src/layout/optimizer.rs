@@ -158,7 +158,8 @@ impl States {
                     Ok([one("exp_avg")?, one("exp_avg_sq")?])
                 });
                 let moments = moments.collect::<Result<_>>()?;
-                let master = |(k, node)| stored(format!("optimizer/{g}/fp32_from_fp16_params/{k}"), Some(node));
+                let master =
+                    |(k, node)| stored(format!("optimizer/{g}/fp32_from_fp16_params/{k}"), Some(node));
                 let masters = masters.iter().enumerate().map(master).collect::<Result<_>>()?;
                 let decay = number("wd_mult").unwrap_or(1.0) != 0.0;
                 let decoupled = group.get("is_decoupled_lr").map(Node::to_json) == Some(Value::Bool(true));
