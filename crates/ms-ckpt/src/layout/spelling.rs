@@ -207,9 +207,10 @@ impl<'a> Speller<'a> {
                 ((last(own), ending), Some(format!("{}{ending}", last(!own))))
             }
             _ => {
-                let fused = fused(what).map(|name| format!("{prefix}{name}"));
                 let (module, ending) = self.module(what);
-                ((format!("{prefix}{module}"), ending), fused)
+                // Of a norm's two names the other.
+                let also = fused(what).map(|name| if name == module { what.inner() } else { name });
+                ((format!("{prefix}{module}"), ending), also.map(|name| format!("{prefix}{name}")))
             }
         };
         Ok(vec![local(name, also, Lens::plain(region))])
@@ -420,5 +421,11 @@ mod tests {
         assert_eq!(also("decoder.layers.1.input_layernorm.weight").as_deref(), Some(fused));
         assert_eq!(also("decoder.final_layernorm.weight").as_deref(), Some("final_layernorm.weight"));
         assert_eq!(also("embedding.word_embeddings.weight"), None);
+        let te = Spelling { transformer_engine: true, ..Spelling::default() };
+        let speller = Speller::new(&config, &file_grid, te).unwrap();
+        let norm = specs.iter().find(|s| s.name == "decoder.layers.1.input_layernorm.weight").unwrap();
+        let local = speller.locals(norm, 0, 0, 1).unwrap().swap_remove(0);
+        let names = (&*local.name, local.also.as_deref());
+        assert_eq!(names, (fused, Some("decoder.layers.1.input_layernorm.weight")));
     }
 }
