@@ -71,7 +71,7 @@ pub(crate) const MAX_DIMS: usize = 8;
 /// whatever its layout was there.
 ///
 /// # Source
-/// `torch/_utils.py`; torch_npu, `torch_npu/utils/storage.py`.
+/// `torch/_utils.py`; `torch_npu/utils/storage.py`, whose releases differ in whether they save so.
 const TENSORS: [&str; 3] = [
     "torch._utils._rebuild_tensor_v2",
     "torch._utils._rebuild_tensor_v3",
