@@ -90,7 +90,7 @@ impl Group {
         let mut masters = self.masters.iter();
         let whole = self.masters.len() == self.moments.len();
         let states = self.moments.iter().map(|[mean, square]| {
-            let narrow = types.next().is_none_or(|dtype| dtype != DType::F32);
+            let narrow = types.next().is_none_or(|dtype| dtype != dtype.wide());
             let master = if whole || narrow { masters.next().cloned().flatten() } else { None };
             [master, mean.clone(), square.clone()]
         });

@@ -10,115 +10,29 @@
 use super::spelling::{Local, Version};
 
 /// Words of names, those of one module in its order. Numbers count, and other words come last.
-const WORDS: [&str; 101] = [
+const WORDS: [&str; 7] = [
     // A module's own.
-    "attn_sink",
-    "sinks",
-    "dt_bias",
-    "A_log",
-    "D",
-    "ape",
-    "hc_base",
-    "hc_scale",
-    "gate_weight",
-    "layer_norm_weight",
-    "layer_norm_bias",
-    "weight",
-    "bias",
+    "attn_sink sinks dt_bias A_log D ape hc_base hc_scale gate_weight layer_norm_weight layer_norm_bias weight \
+     bias",
     // The model, up to its last layer.
-    "language_model",
-    "embedding",
-    "word_embeddings",
-    "position_embeddings",
-    "encoder",
-    "decoder",
-    "layers",
+    "language_model embedding word_embeddings position_embeddings encoder decoder layers",
     // Recurrent mixers.
-    "mixer",
-    "in_proj",
-    "conv1d",
-    "in_proj_qkvz",
-    "in_proj_ba",
-    "wkv",
-    "wgate",
-    "norm",
-    "out_proj",
+    "mixer in_proj conv1d in_proj_qkvz in_proj_ba wkv wgate norm out_proj",
     // Layers.
-    "input_norm",
-    "input_layernorm",
-    "self_attention",
-    "post_attention_norm",
-    "pre_mlp_layernorm",
-    "mlp",
-    "input_layernorm_0",
-    "self_attention_0",
-    "pre_mlp_layernorm_0",
-    "mlps_0",
-    "input_layernorm_1",
-    "self_attention_1",
-    "pre_mlp_layernorm_1",
-    "mlps_1",
-    "post_attn_norm",
-    "post_mlp_layernorm",
-    "attn_mhc",
-    "mlp_mhc",
+    "input_norm input_layernorm self_attention post_attention_norm pre_mlp_layernorm mlp input_layernorm_0 \
+     self_attention_0 pre_mlp_layernorm_0 mlps_0 input_layernorm_1 self_attention_1 pre_mlp_layernorm_1 mlps_1 \
+     post_attn_norm post_mlp_layernorm attn_mhc mlp_mhc",
     // Attention.
-    "query_key_value",
-    "dense",
-    "linear_proj",
-    "linear_qkv",
-    "linear_q",
-    "linear_kv",
-    "q_layernorm",
-    "k_layernorm",
-    "linear_qb",
-    "linear_q_up_proj",
-    "linear_qk_nope",
-    "linear_qk_rope",
-    "kv_layernorm",
-    "linear_kvb",
-    "linear_kv_up_proj",
-    "linear_kv_nope",
-    "linear_v",
-    "linear_o_down_proj",
-    "linear_o_up_proj",
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "g_proj",
-    "dsa_indexer",
-    "compressor",
-    "indexer",
-    "wq_b",
-    "wk",
-    "k_norm",
-    "kv_compressor",
-    "weights_proj",
+    "query_key_value dense linear_proj linear_qkv linear_q linear_kv q_layernorm k_layernorm linear_qb \
+     linear_q_up_proj linear_qk_nope linear_qk_rope kv_layernorm linear_kvb linear_kv_up_proj linear_kv_nope \
+     linear_v linear_o_down_proj linear_o_up_proj q_proj k_proj v_proj g_proj dsa_indexer compressor indexer \
+     wq_b wk k_norm kv_compressor weights_proj",
     // MLPs and experts.
-    "router",
-    "experts",
-    "local_experts",
-    "linear_fc1",
-    "linear_fc2",
-    "dense_h_to_4h",
-    "dense_4h_to_h",
-    "shared_experts",
-    "shared_expert_gate",
+    "router experts local_experts linear_fc1 linear_fc2 dense_h_to_4h dense_4h_to_h shared_experts \
+     shared_expert_gate",
     // Prediction modules, and the end of the model.
-    "mtp",
-    "mtp_layers",
-    "enorm",
-    "hnorm",
-    "eh_proj",
-    "transformer_layer",
-    "final_norm",
-    "final_layernorm",
-    "final_layernorms",
-    "hc_head",
-    "output_layer",
-    "rm_head",
-    "word_embeddings_for_head",
-    "hc_fn",
+    "mtp mtp_layers enorm hnorm eh_proj transformer_layer final_norm final_layernorm final_layernorms hc_head \
+     output_layer rm_head word_embeddings_for_head hc_fn",
 ];
 
 /// Sorts the tensors of a rank. `projects_once`: attention has one projection of the stream.
@@ -136,8 +50,8 @@ fn places(name: &str, version: Version, projects_once: bool) -> Vec<usize> {
             "kv_layernorm" if !projects_once => "k_layernorm",
             other => other,
         };
-        let listed = || WORDS.iter().position(|known| *known == like);
-        word.parse().ok().or_else(listed).unwrap_or(WORDS.len())
+        let mut known = WORDS.iter().flat_map(|words| words.split_whitespace());
+        word.parse().unwrap_or_else(|_| known.position(|known| known == like).unwrap_or(usize::MAX))
     };
     name.split(['.', '/']).map(place).collect()
 }

@@ -9,7 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::json;
 
 use super::run::SPACE;
-use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, parameter, target};
+use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, parameter, target, type_of};
 use crate::Result;
 use crate::dcp::{self, WrittenChunk, WrittenTensor};
 use crate::iterations::{TRACKER, iteration_name};
@@ -45,8 +45,11 @@ impl Plan {
         let slots = file_grid.slots(config.layers)?;
         let specs = ms_spec::params(config);
         let keys = Keys::new(&specs, config, &slots, modules);
-        let held = |spec: &ParamSpec| OptimizerParam::of_model(spec, file_grid.has_apart(&spec.slot));
-        let held: Vec<OptimizerParam> = specs.iter().filter(|s| s.trained()).map(held).collect();
+        let held = |spec: &ParamSpec| {
+            let dtype = type_of(spec, dtype_of)?;
+            Ok(OptimizerParam::of_model(spec, dtype, file_grid.has_apart(&spec.slot)))
+        };
+        let held = specs.iter().filter(|s| s.trained()).map(held).collect::<Result<Vec<_>>>()?;
         let chained = held.iter().any(|h| h.expert);
         let mut plan = Self::default();
         let folder = PathBuf::from(iteration_name(run.iteration));
