@@ -126,7 +126,7 @@ pub(crate) struct OptimizerParam {
 }
 
 impl OptimizerParam {
-    /// A parameter of the whole model, without a chunk and a size, with weights of type `dtype`; `expert`: other ranks do not have it.
+    /// A parameter of the whole model, without a chunk and a size; `expert`: other ranks do not have it.
     pub(crate) fn of_model(spec: &ParamSpec, dtype: DType, expert: bool) -> Self {
         let (decay, words) = (Self::decays(&spec.slot, &spec.shape), spec.slot.is_word_table());
         Self { chunk: 0, dtype, numel: 0, decay, words, expert, shared: false }
