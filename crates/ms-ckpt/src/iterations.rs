@@ -89,3 +89,29 @@ pub(crate) fn read_tracker(path: &Path) -> Result<String> {
 pub(crate) fn write_tracker(path: &Path, iteration: u64) -> Result<()> {
     Ok(ms_files::write_file(&path.join(TRACKER), iteration.to_string().as_bytes())?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tracker_says_a_positive_number_or_release() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |text: &str| {
+            std::fs::write(dir.path().join(TRACKER), text).unwrap();
+            read_tracker(dir.path()).map_err(|e| e.to_string())
+        };
+        for (text, folder) in
+            [("7", "iter_0000007"), (" 12345678 \n", "iter_12345678"), ("release\n", "release")]
+        {
+            assert_eq!(said(text).as_deref(), Ok(folder));
+        }
+        for text in ["0", "-1", "", "released"] {
+            let refused = said(text).unwrap_err();
+            assert!(
+                refused.contains(&format!("expected a positive number or `release`, got `{text}`")),
+                "{refused}"
+            );
+        }
+    }
+}

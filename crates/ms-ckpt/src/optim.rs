@@ -5,7 +5,7 @@
 //! buffers ([`flat_places`]) or tensor by tensor.
 
 use ms_core::DType;
-use ms_spec::Slot;
+use ms_spec::{ParamSpec, Slot};
 use serde_json::{Map, Value, json};
 
 use crate::cast::{cast, possible};
@@ -126,6 +126,12 @@ pub(crate) struct OptimizerParam {
 }
 
 impl OptimizerParam {
+    /// A parameter of the whole model, without a chunk and a size; `expert`: other ranks do not have it.
+    pub(crate) fn of_model(spec: &ParamSpec, dtype: DType, expert: bool) -> Self {
+        let (decay, words) = (Self::decays(&spec.slot, &spec.shape), spec.slot.is_word_table());
+        Self { chunk: 0, dtype, numel: 0, decay, words, expert, shared: false }
+    }
+
     /// Whether a parameter of this local shape decays.
     ///
     /// # Source

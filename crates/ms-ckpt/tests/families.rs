@@ -280,6 +280,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     let spelling = Spelling {
         version: if bit(4) { Version::V2_0_0 } else { Version::Head },
         transformer_engine: te,
+        as_trained: te && bit(11),
         experts,
         split_heads: bit(5) && c.mla().is_some() && c.block != Block::Shortcut,
         nf4: FourBit::None,

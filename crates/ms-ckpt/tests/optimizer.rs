@@ -1,11 +1,11 @@
 //! Optimizer state follows the weights through any form and any sharding.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling};
-use ms_ckpt::layout::torch_dist::Modules;
+use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling, Version};
+use ms_ckpt::layout::torch_dist::{self, Modules};
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::torch::{Node, TorchFile};
 use ms_ckpt::{ArgsForm, Checkpoint, Form, Name, Plan, Run, RunOptions, State, open};
@@ -206,6 +206,117 @@ fn a_distributed_optimizers_file_has_whole_buffers_by_chunk_and_type() {
     assert_eq!(chain[0].get("buckets_coalesced").unwrap().to_json(), true);
 }
 
+/// The buffer of `exp_avg` that is written for a model, in one piece.
+fn flat(c: &ModelConfig, spelling: Spelling) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    train(&path("run"), c, true, false);
+    let source = open(&path("run")).unwrap();
+    let dtype = |name: &str| source.dtype(name);
+    let (grid, args, run) = (FileGrid::default(), ArgsForm::Namespace, Run::of(&source));
+    let plan = Plan::mcore(source.config(), &grid, spelling, args, &dtype, &run).unwrap();
+    plan.run(&source, &path("out"), &RUN, &|_| ()).unwrap();
+    check(&path("out"));
+    let file = TorchFile::open(&path("out/iter_0000005/mp_rank_00/distrib_optim.pt")).unwrap();
+    let buffer = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap();
+    let Some(Node::Tensor(tensor)) = buffer.get("exp_avg") else { panic!() };
+    file.read("exp_avg", tensor).unwrap()
+}
+
+/// The same of parameters that are registered in this order; `NAME#E` is expert E of four.
+fn registered(c: &ModelConfig, names: &[&str]) -> Vec<u8> {
+    let specs = params(c);
+    let mut flat = Vec::new();
+    for name in names.iter().rev() {
+        let (name, expert) = name.split_once('#').map_or((*name, None), |(name, e)| (name, e.parse().ok()));
+        let spec = specs.iter().find(|spec| spec.name == name).unwrap_or_else(|| panic!("{name}"));
+        let whole = values(&format!("optimizer.state.exp_avg.{name}"), spec.shape.numel(), 4);
+        let (at, n) = expert.map_or((0, whole.len()), |e: usize| (e * whole.len() / 4, whole.len() / 4));
+        flat.resize(flat.len().next_multiple_of(64 * 4), 0);
+        flat.extend_from_slice(&whole[at..at + n]);
+    }
+    flat
+}
+
+#[test]
+fn state_without_names_is_in_the_order_in_which_upstreams_modules_register_parameters() {
+    const WORDS: [&str; 1] = ["embedding.word_embeddings.weight"];
+    const ENDS: [&str; 2] = ["decoder.final_layernorm.weight", "output_layer.weight"];
+    let weight = |name: &&str| {
+        let (module, expert) = name.split_once('#').map_or((*name, None), |(module, e)| (module, Some(e)));
+        format!("decoder.layers.0.{module}.weight{}", expert.map_or_else(String::new, |e| format!("#{e}")))
+    };
+    let ordered = |c: &ModelConfig, spelling: Spelling, names: &[&str]| {
+        let inside: Vec<String> = names.iter().map(weight).collect();
+        let all: Vec<&str> = WORDS.into_iter().chain(inside.iter().map(String::as_str)).chain(ENDS).collect();
+        assert!(flat(c, spelling) == registered(c, &all), "{spelling:?}");
+    };
+    let (own, plain) = (Spelling::default(), config(false, false, 1));
+    let (proj, qkv) = ("self_attention.linear_proj", "self_attention.linear_qkv");
+    let mlp = ["pre_mlp_layernorm", "mlp.linear_fc1", "mlp.linear_fc2"];
+    ordered(&plain, own, &[&["input_layernorm", proj, qkv][..], &mlp].concat());
+    // Transformer Engine's projection has the norm.
+    for as_trained in [false, true] {
+        let te = Spelling { transformer_engine: true, as_trained, ..own };
+        ordered(&plain, te, &[&[proj, "input_layernorm", qkv][..], &mlp].concat());
+    }
+    // Experts one by one, or all first matrices and then all second ones.
+    let before = ["input_layernorm", proj, qkv, "pre_mlp_layernorm", "mlp.router"];
+    let (first, second) = ("mlp.experts.linear_fc1", "mlp.experts.linear_fc2");
+    let expert = |e: usize| [format!("{first}#{e}"), format!("{second}#{e}")];
+    let each: Vec<String> = (0..4).flat_map(expert).collect();
+    let each: Vec<&str> = each.iter().map(String::as_str).collect();
+    ordered(&config(true, false, 1), own, &[&before[..], &each].concat());
+    // Latents: head registers the second norm after the queries' projection.
+    let json = json!({
+        "model_type": "deepseek_v3", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 12, "vocab_size": 36,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 4, "kv_lora_rank": 4, "qk_nope_head_dim": 2,
+        "qk_rope_head_dim": 2, "v_head_dim": 2, "n_routed_experts": 2, "n_shared_experts": 1,
+        "num_experts_per_tok": 1, "moe_intermediate_size": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16"
+    });
+    let latent = ms_spec::hf::read_config(&json).unwrap();
+    let [q_norm, kv_norm, q_up, kv_up] =
+        ["q_layernorm", "kv_layernorm", "linear_q_up_proj", "linear_kv_up_proj"]
+            .map(|module| format!("self_attention.{module}"));
+    for (version, [second, third]) in
+        [(Version::V2_0_0, [&kv_norm, &q_up]), (Version::Head, [&q_up, &kv_norm])]
+    {
+        let inside = ["input_layernorm", proj, qkv, &q_norm, second, third, &kv_up];
+        ordered(&latent, Spelling { version, ..own }, &[&inside[..], &mlp].concat());
+    }
+}
+
+#[test]
+fn a_distributed_checkpoint_of_shared_out_experts_has_the_keys_of_two_optimizers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    train(&path("run"), &config(true, false, 2), true, false);
+    let keys = |to: &str, ep: usize| -> Vec<String> {
+        convert(&path("run"), &path(to), &file_grid(1, ep, Stages::default()), Form::TorchDist, false);
+        check(&path(to));
+        torch_dist::keys(&path(to)).unwrap().into_iter().map(|key| key.name).collect()
+    };
+    let groups = |optimizer: &Node| {
+        let groups = optimizer.get("optimizer").unwrap().get("param_groups").unwrap().to_json();
+        let of = |group: &serde_json::Value| (group["wd_mult"].as_f64(), group["is_expert_parallel"] == true);
+        groups.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    let optimizer = |to: &str| {
+        let file = TorchFile::open(&path(to).join("iter_0000005/common.pt")).unwrap();
+        file.root().get("optimizer").unwrap().clone()
+    };
+    let (expert, other) = ("mlp.experts.experts.linear_fc1.weight", "self_attention.linear_proj.weight");
+    let key = |chain: &str, name: &str| format!("{chain}optimizer.state.exp_avg.decoder.layers.{name}");
+    let two = keys("two", 2);
+    assert!(two.contains(&key("chained_1.", expert)) && two.contains(&key("chained_0.", other)), "{two:?}");
+    let both = ["0", "1"].map(|n| groups(optimizer("two").get(n).unwrap()));
+    assert_eq!(both, [vec![(Some(1.0), false), (Some(0.0), false)], vec![(Some(1.0), true)]]);
+    let one = keys("one", 1);
+    assert!(one.contains(&key("", expert)) && one.contains(&key("", other)), "{one:?}");
+    assert_eq!(groups(&optimizer("one")), both[0]);
+}
+
 #[test]
 fn tables_of_words_with_a_rate_of_their_own_are_a_group() {
     let dir = tempfile::tempdir().unwrap();
@@ -246,35 +357,61 @@ fn state_of_another_model_is_refused_with_the_numbers() {
     assert!(open(&path("two.pt")).is_err());
 }
 
+/// The canonical name of one of Megatron's parameters, and which half of it that is where there are two experts.
+fn canonical(name: &str) -> (String, Option<usize>) {
+    let Some((layer, rest)) = name.split_once(".local_experts.") else { return (name.to_owned(), None) };
+    let (expert, module) = rest.split_once('.').unwrap();
+    (format!("{layer}.{module}"), Some(expert.parse().unwrap()))
+}
+
 #[test]
-fn what_megatron_cores_distributed_optimizer_saved_is_read_element_by_element() {
-    let folder = ms_testing::workspace_root().join("tests/golden/distrib_optim");
-    let found = open(&folder).unwrap();
-    assert!(found.has_optimizer());
-    let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
-    let expected: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&text).unwrap();
-    let specs = params(found.config());
-    assert_eq!(specs.len(), expected.len());
-    for spec in specs {
-        for state in STATES {
-            let mut got = vec![0; spec.shape.numel() * 4];
-            let name = format!("optimizer.state.{state}.{}", spec.name);
-            found.read_named(&name, &Region::whole(&spec.shape), None, DType::F32, &mut got).unwrap();
-            let hash: String = Sha256::digest(&got).iter().map(|b| format!("{b:02x}")).collect();
-            assert_eq!(hash, expected[&spec.name][state], "{name}");
+fn what_megatron_cores_optimizers_saved_is_read_and_written_element_by_element() {
+    for (kind, distributed) in [("", true), ("experts", true), ("ordinary", false)] {
+        let folder = ms_testing::workspace_root().join("tests/golden/distrib_optim").join(kind);
+        let found = open(&folder).unwrap();
+        assert!(found.has_optimizer(), "{kind}");
+        let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+        let expected: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&text).unwrap();
+        let specs = params(found.config());
+        let names: BTreeSet<String> = expected.keys().map(|name| canonical(name).0).collect();
+        assert_eq!(names, specs.iter().map(|spec| spec.name.clone()).collect(), "{kind}");
+        for (theirs, states) in &expected {
+            let (name, half) = canonical(theirs);
+            let spec = specs.iter().find(|spec| spec.name == name).unwrap();
+            for state in STATES {
+                let mut got = vec![0; spec.shape.numel() * 4];
+                let name = format!("optimizer.state.{state}.{name}");
+                found.read_named(&name, &Region::whole(&spec.shape), None, DType::F32, &mut got).unwrap();
+                let got = half.map_or(&got[..], |e| &got[e * got.len() / 2..][..got.len() / 2]);
+                let hash: String = Sha256::digest(got).iter().map(|b| format!("{b:02x}")).collect();
+                assert_eq!(hash, states[state], "{kind}: {state} of {theirs}");
+            }
         }
-    }
-    // Written again in one piece it is the same buffer.
-    let dir = tempfile::tempdir().unwrap();
-    convert(&folder, &dir.path().join("again"), &FileGrid::default(), Form::Mcore, false);
-    let file = |root: &Path| TorchFile::open(&root.join("iter_0000001/mp_rank_00/distrib_optim.pt")).unwrap();
-    let buffer = |file: &TorchFile, state: &str| -> Vec<u8> {
-        let typed = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap().clone();
-        let Some(Node::Tensor(tensor)) = typed.get(state) else { panic!("{state}") };
-        file.read(state, tensor).unwrap()
-    };
-    for state in ["param", "exp_avg", "exp_avg_sq"] {
-        assert_eq!(buffer(&file(&folder), state), buffer(&file(&dir.path().join("again")), state), "{state}");
+        // Written again in one piece they are the same buffers, or the same tensors of each group.
+        let dir = tempfile::tempdir().unwrap();
+        let again = dir.path().join("again");
+        convert(&folder, &again, &FileGrid::default(), Form::Mcore, false);
+        let [old, new] = [&folder, &again].map(|root| {
+            let name = if distributed { "distrib_optim.pt" } else { "model_optim_rng.pt" };
+            let file = TorchFile::open(&root.join("iter_0000001/mp_rank_00").join(name)).unwrap();
+            let read = |name: &str, node: &Node| match node {
+                Node::Tensor(tensor) => file.read(name, tensor).unwrap(),
+                other => panic!("{name}: {other:?}"),
+            };
+            if distributed {
+                let typed = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap();
+                let buffer = |state| read(state, typed.get(state).unwrap());
+                return ["param", "exp_avg", "exp_avg_sq"].map(buffer).to_vec();
+            }
+            let masters = file.root().get("optimizer").unwrap().get("fp32_from_fp16_params").unwrap();
+            let Node::List(groups) = masters else { panic!("{masters:?}") };
+            let group = |group: &Node| match group {
+                Node::List(masters) => masters.iter().flat_map(|node| read("master", node)).collect(),
+                other => panic!("{other:?}"),
+            };
+            groups.iter().map(group).collect()
+        });
+        assert!(old == new, "{kind}");
     }
 }
 

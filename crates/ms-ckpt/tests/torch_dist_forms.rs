@@ -147,6 +147,17 @@ fn keys_are_written_as_the_modules_of_the_sample_have_them() {
 }
 
 #[test]
+fn keys_of_a_release_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (golden("buckets/iter_0000003/.metadata"), dir.path().join("release"));
+    std::fs::create_dir(&to).unwrap();
+    std::fs::copy(from, to.join(".metadata")).unwrap();
+    std::fs::write(dir.path().join("latest_checkpointed_iteration.txt"), "release\n").unwrap();
+    let keys = torch_dist::keys(dir.path()).unwrap();
+    assert_eq!(keys, torch_dist::keys(&golden("buckets")).unwrap());
+}
+
+#[test]
 fn a_sharded_transformers_model_is_read_with_its_moments() {
     let source = open(&golden("fsdp2")).unwrap();
     assert_eq!((source.form(), source.config().padded_vocab), (Form::TorchDist, 31));

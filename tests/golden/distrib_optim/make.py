@@ -1,6 +1,7 @@
-"""Writes a small training checkpoint with Megatron-Core's own distributed optimizer: one step from known gradients.
+"""Writes small training checkpoints with Megatron-Core's own optimizers: one step from known gradients.
 
-    python make.py OUT       OUT/iter_0000001/mp_rank_00/{model_optim_rng,distrib_optim}.pt and OUT/expected.json
+    python make.py OUT       OUT/iter_0000001/mp_rank_00/{model_optim_rng,distrib_optim}.pt and OUT/expected.json;
+                             OUT/experts, of a model with experts one by one; OUT/ordinary, not distributed, in one file
 
 Made with torch 2.15.0 (CPU, gloo) and megatron-core 0.16.1, whose optimizer is told that CPU tensors are CUDA ones.
 """
@@ -32,26 +33,26 @@ def drawn(name, shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def main(out):
-    small.start(0, 1, 20000 + os.getpid() % 20000)
+def main(out, sizes, distributed):
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-    model = small.model(small.DENSE)
+    model = small.model(sizes)
     for name, p in model.named_parameters():
         p.data.copy_(drawn(name, p.shape).to(p.dtype))
     ddp = DistributedDataParallel(
-        model.config, DistributedDataParallelConfig(use_distributed_optimizer=True, grad_reduce_in_fp32=True), model)
+        model.config, DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True), model)
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=0.01, weight_decay=0.1, bf16=True, params_dtype=torch.bfloat16,
-                        use_distributed_optimizer=True, clip_grad=0.0), [ddp])
+                        use_distributed_optimizer=distributed, clip_grad=0.0), [ddp])
     for name, p in model.named_parameters():
         p.main_grad.copy_(drawn(f"gradient of {name}", p.shape))
     optimizer.step()
     folder = f"{out}/iter_0000001/mp_rank_00"
     os.makedirs(folder, exist_ok=True)
-    optimizer.save_parameter_state(f"{folder}/distrib_optim.pt")
-    args = small.args(small.DENSE, 1)
-    args.use_distributed_optimizer, args.overlap_grad_reduce, args.data_parallel_size = True, False, 1
+    if distributed:
+        optimizer.save_parameter_state(f"{folder}/distrib_optim.pt")
+    args = small.args(sizes, 1)
+    args.use_distributed_optimizer, args.overlap_grad_reduce, args.data_parallel_size = distributed, False, 1
     schedule = {"max_lr": 0.01, "lr_warmup_steps": 0, "num_steps": 8, "lr_decay_style": "constant",
                 "lr_decay_steps": 80, "min_lr": 0.0, "start_wd": 0.1, "end_wd": 0.1,
                 "wd_incr_style": "constant", "wd_incr_steps": 80}
@@ -63,7 +64,7 @@ def main(out):
     digest = lambda t: hashlib.sha256(t.detach().float().contiguous().numpy().tobytes()).hexdigest()
     expected = {}
     for name, p in model.named_parameters():
-        state = one._get_main_param_and_optimizer_states(p)
+        state = one._get_main_param_and_optimizer_states(p) if distributed else {"param": p.main_param, **one.optimizer.state[p.main_param]}
         expected[name] = {k: digest(state[v]) for k, v in
                           [("fp32_param", "param"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")]}
     with open(f"{out}/expected.json", "w") as f:
@@ -72,4 +73,7 @@ def main(out):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    small.start(0, 1, 20000 + os.getpid() % 20000)
+    main(sys.argv[1], small.DENSE, True)
+    main(f"{sys.argv[1]}/experts", small.EXPERTS, True)
+    main(f"{sys.argv[1]}/ordinary", small.DENSE, False)

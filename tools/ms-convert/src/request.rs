@@ -258,6 +258,7 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
         spelling: Spelling {
             version: if head { Version::Head } else { Version::V2_0_0 },
             transformer_engine: w.implementation.value.as_deref() == Some("transformer_engine"),
+            as_trained: false,
             experts: if w.grouped { Experts::Grouped } else { Experts::Sequential },
             split_heads: w.split_heads,
             legacy: to == Form::Legacy,

@@ -9,9 +9,8 @@
 //! ```
 //!
 //! Neither says which parameter lies where: that follows from the grid of ranks in `args` and from the order in which the
-//! model registers its parameters. Without Transformer Engine, the first norm of a layer precedes its attention; with it, the
-//! packed projection. Whether an assumed order is the run's is checked with the master weights: rounded, they must equal the
-//! weights.
+//! model's modules register their parameters. Whether assumed modules are the run's is checked with the master weights:
+//! rounded, they must equal the weights.
 //!
 //! # Source
 //! Megatron-Core 0.16.1, `megatron/core/optimizer/distrib_optimizer.py`, `sharded_param_state_dp_reshardable` and
@@ -22,14 +21,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use ms_core::{Axis, DType, GridSizes, Region};
-use ms_spec::{Part, Place, Placement, Role, Stages};
+use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value, json};
 
 use super::file_grid::FileGrid;
 use super::optimizer::{buffer_order, flat_buffers};
 use super::rank_tensors::rank_tensors;
-use super::spelling::Local;
-use super::spelling::Spelling;
+use super::spelling::{Experts, Local, Spelling};
 use super::torch_dist::opened::Opened;
 use crate::checkpoint::Checkpoint;
 use crate::dcp;
@@ -44,16 +42,15 @@ use crate::{Error, Result};
 /// What all keys of this kind have in common.
 const COMMON: &str = "optimizer.distributed.dp_group_idx_";
 
-/// The order in which a model registers the parameters of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Norms before the modules that they belong to.
-    Local,
-    /// Norms as parts of their modules.
-    TransformerEngine,
+/// The modules that a run may have had, whose names are also the order of their parameters.
+pub(super) fn modules(config: &ModelConfig) -> Vec<Spelling> {
+    let experts = [Experts::Sequential, Experts::Grouped];
+    let experts = experts.into_iter().take(if config.moe.is_some() { 2 } else { 1 });
+    let both = |experts| [false, true].map(|transformer_engine| (experts, transformer_engine));
+    let modules =
+        |(experts, transformer_engine)| Spelling { experts, transformer_engine, ..Spelling::default() };
+    experts.flat_map(both).map(modules).collect()
 }
-
-pub(super) const ORDERS: [Order; 2] = [Order::Local, Order::TransformerEngine];
 
 /// One of the three tensors of a buffer: stored tensors in one row, and where each begins.
 type Row = Vec<(usize, usize)>;
@@ -113,7 +110,7 @@ impl Opened<'_> {
         Ok(())
     }
 
-    /// The optimizer state of every parameter, if ranks registered their parameters in this order.
+    /// The optimizer state of every parameter, if ranks had these modules.
     ///
     /// # Errors
     /// Another grid of ranks, other buffers or lengths than the model has.
@@ -121,14 +118,14 @@ impl Opened<'_> {
         &mut self,
         args: &Map<String, Value>,
         weights: &BTreeMap<Name, Global>,
-        order: Order,
+        modules: Spelling,
     ) -> Result<States> {
         let slots = self.slots()?;
         let file_grid = self.file_grid(args, &slots)?;
         let placement = file_grid.placement(self.config)?;
         let mut states = States::new();
         for rank in file_grid.ranks() {
-            let locals = registered(self.config, &file_grid, &placement, rank, order)?;
+            let locals = rank_tensors(self.config, &file_grid, &placement, modules, rank)?;
             let type_of = |l: &Local| weights.get(l.spec.name.as_str()).map_or(DType::Bf16, |g| g.dtype);
             let all: Vec<(Local, OptimizerParam)> = locals
                 .into_iter()
@@ -454,34 +451,4 @@ fn group_of(file_grid: &FileGrid, rank: usize, experts: bool) -> usize {
     let topology = if experts { file_grid.grid().expert() } else { file_grid.grid().dense() };
     let along = |at: usize, axis| at * topology.size(axis) + topology.coord(rank, axis);
     [Axis::Pp, Axis::Ep, Axis::Tp].into_iter().fold(0, along)
-}
-
-/// The parameters of a rank in the order in which its model registers them.
-fn registered(
-    config: &ms_spec::ModelConfig,
-    file_grid: &FileGrid,
-    placement: &Placement,
-    rank: usize,
-    order: Order,
-) -> Result<Vec<Local>> {
-    let all = rank_tensors(config, file_grid, placement, Spelling::default(), rank)?;
-    if order == Order::Local {
-        return Ok(all);
-    }
-    // The first norm of a layer belongs to the packed projection, which is created after the one following attention.
-    let mut moved = Vec::with_capacity(all.len());
-    let mut held: Vec<Local> = Vec::new();
-    for local in all {
-        let what = local.spec.slot;
-        if what.half.is_none() && what.role == Role::InputLayernorm && matches!(what.place, Place::Layer(_)) {
-            held.push(local);
-            continue;
-        }
-        if what.half.is_none() && what.is(Part::Attention, Role::LinearQkv) {
-            moved.append(&mut held);
-        }
-        moved.push(local);
-    }
-    moved.append(&mut held);
-    Ok(moved)
 }

@@ -1,7 +1,7 @@
 //! How a model is distributed over the files of a checkpoint: a grid of ranks and its stages.
 
 use ms_core::{Axis, Grid, GridRules, GridSizes, Region};
-use ms_spec::{Feed, ModelConfig, ParamSpec, Placement, Stages};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Part, Placement, Slot, Stages};
 
 use crate::{Error, Result};
 
@@ -131,6 +131,11 @@ impl FileGrid {
             ranks.sort_by_key(|&rank| self.numbers(rank));
         }
         ranks
+    }
+
+    /// Whether a parameter is one of experts that other ranks do not have: only these are reduced apart.
+    pub(crate) fn has_apart(&self, what: &Slot) -> bool {
+        self.size(Axis::Ep) > 1 && what.part == Part::Experts
     }
 
     /// The piece of a parameter that a rank holds.

@@ -17,6 +17,7 @@ pub mod peft;
 mod rank_file;
 pub(crate) mod rank_tensors;
 mod ranks;
+mod registered;
 pub(crate) mod spelling;
 mod tied;
 pub mod torch_dist;

@@ -78,7 +78,24 @@ struct Group {
     decay: bool,
     /// For vocabulary matrices, with their own learning rate.
     decoupled: bool,
-    params: Vec<[Option<Stored>; 3]>,
+    /// The moments of each parameter.
+    moments: Vec<[Option<Stored>; 2]>,
+    /// The master weights of those whose weights are not float32.
+    masters: Vec<Option<Stored>>,
+}
+
+impl Group {
+    /// The states of its parameters, whose weights have these types.
+    fn states(&self, mut types: impl Iterator<Item = DType>) -> Vec<[Option<Stored>; 3]> {
+        let mut masters = self.masters.iter();
+        let whole = self.masters.len() == self.moments.len();
+        let states = self.moments.iter().map(|[mean, square]| {
+            let narrow = types.next().is_none_or(|dtype| dtype != dtype.wide());
+            let master = if whole || narrow { masters.next().cloned().flatten() } else { None };
+            [master, mean.clone(), square.clone()]
+        });
+        states.collect()
+    }
 }
 
 /// A tensor that is stored in one row as float32: its length and first byte.
@@ -133,19 +150,20 @@ impl States {
                 };
                 let masters = optimizer.get("fp32_from_fp16_params").map_or(&[][..], items);
                 let masters = masters.get(g).map_or(&[][..], items);
-                let mut params = Vec::new();
-                for (k, id) in ids.iter().enumerate() {
+                let moments = ids.iter().map(|id| {
                     let own = states.iter().find(|(key, _)| *key == id.to_string()).map(|(_, node)| node);
-                    let name = |part: &str| format!("optimizer/{g}/{id}/{part}");
-                    params.push([
-                        stored(name("fp32_from_fp16_params"), masters.get(k))?,
-                        stored(name("exp_avg"), own.and_then(|n| n.get("exp_avg")))?,
-                        stored(name("exp_avg_sq"), own.and_then(|n| n.get("exp_avg_sq")))?,
-                    ]);
-                }
+                    let one = |part: &str| {
+                        stored(format!("optimizer/{g}/{id}/{part}"), own.and_then(|n| n.get(part)))
+                    };
+                    Ok([one("exp_avg")?, one("exp_avg_sq")?])
+                });
+                let moments = moments.collect::<Result<_>>()?;
+                let master =
+                    |(k, node)| stored(format!("optimizer/{g}/fp32_from_fp16_params/{k}"), Some(node));
+                let masters = masters.iter().enumerate().map(master).collect::<Result<_>>()?;
                 let decay = number("wd_mult").unwrap_or(1.0) != 0.0;
                 let decoupled = group.get("is_decoupled_lr").map(Node::to_json) == Some(Value::Bool(true));
-                groups.push(Group { decay, decoupled, params });
+                groups.push(Group { decay, decoupled, moments, masters });
             }
             all.push(Optimizer::Each(groups));
         }
@@ -180,8 +198,9 @@ impl States {
                     for key in [(true, false), (false, false), (true, true), (false, true)] {
                         let wanted = mine.iter().copied().filter(|&i| of(&held[i]) == key);
                         let found = groups.iter().filter(|g| (g.decay, g.decoupled) == key);
-                        let found = found.flat_map(|g| &g.params);
-                        let (wanted, found): (Vec<usize>, Vec<_>) = (wanted.collect(), found.collect());
+                        let wanted: Vec<usize> = wanted.collect();
+                        let mut types = wanted.iter().map(|&i| held[i].dtype);
+                        let found: Vec<_> = found.flat_map(|g| g.states(&mut types)).collect();
                         let fits = wanted.len() == found.len()
                             && wanted
                                 .iter()
@@ -195,7 +214,7 @@ impl States {
                             return Err(Error::malformed(&self.path, what));
                         }
                         for (i, state) in wanted.into_iter().zip(found) {
-                            out[i].clone_from(state);
+                            out[i] = state;
                         }
                     }
                 }
@@ -268,5 +287,30 @@ fn items(node: &Node) -> &[Node] {
     match node {
         Node::List(items) => items,
         _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn master_weights_are_those_of_the_weights_that_are_rounded() {
+        let stored = |name: &str| Some(Stored::zeros(name.to_owned(), DType::F32, vec![1]));
+        let masters = |names: &[&str], types: [DType; 3]| -> Vec<Option<String>> {
+            let group = Group {
+                decay: true,
+                decoupled: false,
+                moments: ["x", "y", "z"].map(|name| [stored(name), stored(name)]).to_vec(),
+                masters: names.iter().map(|name| stored(name)).collect(),
+            };
+            let states = group.states(types.into_iter()).into_iter();
+            states.map(|[master, ..]| master.map(|stored| stored.name)).collect()
+        };
+        let [a, b, c] = ["a", "b", "c"].map(|name| Some(name.to_owned()));
+        let mixed = [DType::F32, DType::Bf16, DType::Bf16];
+        assert_eq!(masters(&["a", "b"], mixed), [None, a.clone(), b.clone()]);
+        assert_eq!(masters(&["a", "b", "c"], mixed), [a, b, c]);
+        assert_eq!(masters(&[], [DType::F32; 3]), [None, None, None]);
     }
 }

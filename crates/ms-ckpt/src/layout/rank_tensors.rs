@@ -7,6 +7,7 @@ use ms_core::Axis;
 use ms_spec::{Item, ModelConfig, ParamSpec, Place, Placement, params};
 
 use super::file_grid::FileGrid;
+use super::registered;
 use super::spelling::{Local, Speller, Spelling};
 use crate::Result;
 use crate::iterations::iteration_name;
@@ -27,7 +28,7 @@ pub(crate) fn rank_folder(rank: usize, file_grid: &FileGrid) -> String {
     name
 }
 
-/// The tensors of a rank, in Megatron's order.
+/// The tensors of a rank, in the order in which upstream's modules register them.
 pub(crate) fn rank_tensors(
     config: &ModelConfig,
     file_grid: &FileGrid,
@@ -63,6 +64,7 @@ pub(crate) fn rank_tensors(
             out.extend(speller.copies(&specs, rank, chunk)?);
         }
     }
+    registered::sort(&mut out, spelling.version, config.projects_once());
     Ok(out)
 }
 

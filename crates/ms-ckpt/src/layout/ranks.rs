@@ -376,6 +376,7 @@ const ONE_KEY_EACH: Spelling = Spelling { transformer_engine: true, ..GROUPED };
 const PLAIN: Spelling = Spelling {
     version: Version::Head,
     transformer_engine: false,
+    as_trained: false,
     experts: Experts::Sequential,
     split_heads: false,
     legacy: false,
@@ -399,6 +400,28 @@ fn slot_of(name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_old_versions_and_folders_of_several_kinds_are_refused() {
+        use crate::torch::{Object, archive_of};
+        use serde_json::json;
+
+        let dir = tempfile::tempdir().unwrap();
+        let file = |folder: &str, version: f64| {
+            let model = ("model".to_owned(), Object::Dict(Vec::new()));
+            let top = vec![("checkpoint_version".to_owned(), Object::Plain(json!(version))), model];
+            let folder = dir.path().join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(FILE), archive_of("archive", &Object::Dict(top))).unwrap();
+            Opened::read(dir.path()).map_err(|e| e.to_string())
+        };
+        let refused = file("mp_rank_00", 2.0).err().unwrap();
+        assert!(refused.contains("checkpoint version 2: before 3.0"), "{refused}");
+        assert_eq!(file("mp_rank_00", 3.0).unwrap().ranks.len(), 1);
+        let mut both = file("mp_rank_00_001", 3.0).unwrap();
+        let refused = both.number().unwrap_err().to_string();
+        assert!(refused.contains("different numbers of fields"), "{refused}");
+    }
 
     #[test]
     fn experts_are_what_stands_in_a_layers_network() {

@@ -17,6 +17,13 @@ pub struct Spelling {
     /// Transformer Engine: the first norm of a layer is part of `linear_qkv`; the second of `linear_fc1` in the leading
     /// dense layers of a model of experts. (In other models head's converter leaves it its own name.)
     pub transformer_engine: bool,
+    /// With Transformer Engine: as its modules register norms, which in attention with latents and with output gates stay
+    /// apart, and in dense models are a part of every `linear_fc1`. Otherwise as head's converter names them.
+    ///
+    /// # Source
+    /// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/spec`; Megatron-LM `core_v0.12.1`,
+    /// `megatron/core/models/gpt/gpt_layer_specs.py`.
+    pub as_trained: bool,
     /// How experts are held.
     pub experts: Experts,
     /// The up-projections of latent attention are four matrices (`--mla-mm-split`).
@@ -93,8 +100,7 @@ impl Local {
             numel: self.lens.shape.iter().product(),
             decay: OptimizerParam::decays(&self.spec.slot, &self.lens.shape),
             words: self.spec.slot.is_word_table(),
-            // Only where each rank has experts of its own they are reduced apart.
-            expert: file_grid.size(Axis::Ep) > 1 && self.spec.slot.part == Part::Experts,
+            expert: file_grid.has_apart(&self.spec.slot),
             shared: self.spec.slot == Slot::WORDS && self.tied && file_grid.size(Axis::Pp) > 1,
         }
     }
@@ -201,9 +207,10 @@ impl<'a> Speller<'a> {
                 ((last(own), ending), Some(format!("{}{ending}", last(!own))))
             }
             _ => {
-                let fused = fused(what).map(|name| format!("{prefix}{name}"));
                 let (module, ending) = self.module(what);
-                ((format!("{prefix}{module}"), ending), fused)
+                // Of a norm's two names the other.
+                let also = fused(what).map(|name| if name == module { what.inner() } else { name });
+                ((format!("{prefix}{module}"), ending), also.map(|name| format!("{prefix}{name}")))
             }
         };
         Ok(vec![local(name, also, Lens::plain(region))])
@@ -249,9 +256,13 @@ impl<'a> Speller<'a> {
         let leading_dense =
             |l: usize| self.config.moe.is_some() && (0..=l).all(|i| self.config.layer(i).feed == Feed::Dense);
         // Norms of layers without a packed projection stand alone.
-        let te = self.spelling.transformer_engine && self.config.projects_once();
+        let (c, as_trained) = (self.config, self.spelling.as_trained);
+        let packed = || c.projection_sections().is_empty() && !c.scores.output_gate && !c.is_recurrent();
+        let te = self.spelling.transformer_engine && c.projects_once();
+        let te = te && (!as_trained || packed() && !c.block.norms_outputs());
         let fuses = match (what.role, what.place) {
             (Role::InputLayernorm, _) => te,
+            (Role::PreMlpLayernorm, _) if as_trained && c.moe.is_none() => te,
             (Role::PreMlpLayernorm, Place::Layer(l)) => te && !what.bias && leading_dense(l),
             _ => false,
         };
@@ -410,5 +421,11 @@ mod tests {
         assert_eq!(also("decoder.layers.1.input_layernorm.weight").as_deref(), Some(fused));
         assert_eq!(also("decoder.final_layernorm.weight").as_deref(), Some("final_layernorm.weight"));
         assert_eq!(also("embedding.word_embeddings.weight"), None);
+        let te = Spelling { transformer_engine: true, ..Spelling::default() };
+        let speller = Speller::new(&config, &file_grid, te).unwrap();
+        let norm = specs.iter().find(|s| s.name == "decoder.layers.1.input_layernorm.weight").unwrap();
+        let local = speller.locals(norm, 0, 0, 1).unwrap().swap_remove(0);
+        let names = (&*local.name, local.also.as_deref());
+        assert_eq!(names, (fused, Some("decoder.layers.1.input_layernorm.weight")));
     }
 }

@@ -29,6 +29,7 @@ use super::number::number_in;
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
 use crate::dcp::{self, Metadata, Tensor};
+use crate::iterations::{TRACKER, iteration_of, read_tracker};
 use crate::optim;
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Result};
@@ -80,7 +81,8 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let mut ways = Vec::new();
     if opened.has_buckets() {
         opened.beside_buckets(&mut state)?;
-        ways = buckets::ORDERS.map(|order| opened.by_rank(&args, &globals, order)).into();
+        let modules = buckets::modules(&config).into_iter();
+        ways = modules.map(|modules| opened.by_rank(&args, &globals, modules)).collect();
     }
     opened.report_unused();
     let Opened { files, stored, .. } = opened;
@@ -92,7 +94,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         files,
         stored,
         globals,
-        iteration: crate::iterations::iteration_of(folder).or(iteration).unwrap_or(0),
+        iteration: iteration_of(folder).or(iteration).unwrap_or(0),
         args,
         state,
         via: None,
@@ -123,10 +125,8 @@ pub struct Key {
 /// # Errors
 /// A folder without `.metadata`, or a damaged one.
 pub fn keys(path: &Path) -> Result<Vec<Key>> {
-    let folder = match crate::iterations::latest_iteration(path)? {
-        Some(iteration) => path.join(crate::iterations::iteration_name(iteration)),
-        None => path.to_owned(),
-    };
+    let tracked = path.join(TRACKER).is_file();
+    let folder = if tracked { path.join(read_tracker(path)?) } else { path.to_owned() };
     let key = |(name, t): (String, Tensor)| Key {
         name,
         dtype: t.dtype_name.trim_start_matches("torch.").to_owned(),

@@ -105,7 +105,7 @@ impl Run {
     ) -> (Vec<(String, Object)>, Vec<Target>) {
         let mut tensors = Vec::new();
         let mut one = |mine: &[&Parameter<'_>]| -> Object {
-            let groups = self.groups(mine);
+            let groups = self.groups(mine.iter().map(|p| &p.held));
             if self.distributed() {
                 let groups =
                     groups.into_iter().map(|(_, fields)| Object::Plain(Value::Object(fields))).collect();
@@ -173,12 +173,15 @@ impl Run {
         (held.decay, held.words && self.known_groups().iter().any(is_decoupled))
     }
 
-    /// Parameter groups in the order in which the parameters of a rank ask for them, with the run's own numbers.
-    fn groups(&self, mine: &[&Parameter<'_>]) -> Vec<((bool, bool), Map<String, Value>)> {
+    /// Parameter groups in the order in which parameters ask for them, with the run's own numbers.
+    pub(super) fn groups<'a>(
+        &self,
+        mine: impl Iterator<Item = &'a OptimizerParam>,
+    ) -> Vec<((bool, bool), Map<String, Value>)> {
         let known = self.known_groups();
         let mut groups: Vec<((bool, bool), Map<String, Value>)> = Vec::new();
-        for parameter in mine {
-            let key @ (decay, decoupled) = self.group_of(&parameter.held);
+        for held in mine {
+            let key @ (decay, decoupled) = self.group_of(held);
             if groups.iter().any(|g| g.0 == key) {
                 continue;
             }
@@ -188,7 +191,7 @@ impl Run {
             fields.remove("params");
             fields.insert("wd_mult".to_owned(), json!(if decay { 1.0 } else { 0.0 }));
             fields.entry("lr_mult").or_insert(json!(1.0));
-            fields.insert("is_expert_parallel".to_owned(), json!(parameter.held.expert));
+            fields.insert("is_expert_parallel".to_owned(), json!(held.expert));
             fields.insert("is_decoupled_lr".to_owned(), json!(decoupled));
             groups.push((key, fields));
         }

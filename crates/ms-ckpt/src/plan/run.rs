@@ -10,7 +10,8 @@ use super::{ArgsForm, DTypeOf};
 use crate::adapter::BLOCK_RANK;
 use crate::checkpoint::Checkpoint;
 use crate::name::{Name, State};
-use crate::torch::Object;
+use crate::optim::OptimizerParam;
+use crate::torch::{Key, Object};
 use crate::{Error, Result};
 
 /// What Megatron calls optimizer state that has the geometry of the weights.
@@ -163,19 +164,27 @@ impl Run {
         Some(("grad_scaler".to_owned(), Object::Dict(fields.iter().map(entry).collect())))
     }
 
-    /// Parameter groups, the loss's scale and the schedule, for the end of a dictionary whose tensors are elsewhere.
-    pub(super) fn optimizer_objects(&self) -> Vec<(String, Object)> {
+    /// Parameter groups, the loss's scale and the schedule, for the end of a dictionary whose tensors are elsewhere. Experts that
+    /// other ranks do not have are a second optimizer's.
+    pub(super) fn optimizer_objects(&self, held: &[OptimizerParam]) -> Vec<(String, Object)> {
         if !self.optimizer {
             return Vec::new();
         }
         let mut kept = Vec::new();
-        if let Some(fields) = self.state["optimizer"].as_object() {
-            let plain = |(key, value): (&String, &Value)| (key.clone(), Object::Plain(value.clone()));
-            let mut entries: Vec<_> =
-                fields.iter().filter(|(key, _)| *key != "grad_scaler").map(plain).collect();
-            entries.extend(self.grad_scaler());
-            entries.push(("param_state_sharding_type".to_owned(), Object::Plain(json!(SPACE))));
-            kept.push(("optimizer".to_owned(), Object::Dict(entries)));
+        if self.state["optimizer"].is_object() {
+            let one = |experts: bool| {
+                let groups = self.groups(held.iter().filter(|h| h.expert == experts)).into_iter();
+                let groups = groups.map(|(_, fields)| Object::Plain(Value::Object(fields))).collect();
+                let inner = Object::Dict(vec![("param_groups".to_owned(), Object::List(groups))]);
+                let mut entries = vec![("optimizer".to_owned(), inner)];
+                entries.extend(self.grad_scaler());
+                entries.push(("param_state_sharding_type".to_owned(), Object::Plain(json!(SPACE))));
+                Object::Dict(entries)
+            };
+            let both = || [false, true].map(|experts| (Key::Int(usize::from(experts)), one(experts)));
+            let chained = held.iter().any(|h| h.expert);
+            let object = if chained { Object::Keyed(both().into()) } else { one(false) };
+            kept.push(("optimizer".to_owned(), object));
         }
         let schedule = &self.state["opt_param_scheduler"];
         if !schedule.is_null() {

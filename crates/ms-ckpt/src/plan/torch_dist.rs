@@ -9,7 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec, Part, Place, Role, Slot};
 use serde_json::json;
 
 use super::run::SPACE;
-use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, parameter, target};
+use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, parameter, target, type_of};
 use crate::Result;
 use crate::dcp::{self, WrittenChunk, WrittenTensor};
 use crate::iterations::{TRACKER, iteration_name};
@@ -18,7 +18,7 @@ use crate::layout::spelling::Spelling;
 use crate::layout::torch_dist;
 use crate::layout::torch_dist::Modules;
 use crate::lens::Lens;
-use crate::name::State;
+use crate::optim::OptimizerParam;
 use crate::torch::{Object, archive_bytes, archive_of};
 
 /// The file of objects that are not tensors.
@@ -45,6 +45,12 @@ impl Plan {
         let slots = file_grid.slots(config.layers)?;
         let specs = ms_spec::params(config);
         let keys = Keys::new(&specs, config, &slots, modules);
+        let held = |spec: &ParamSpec| {
+            let dtype = type_of(spec, dtype_of)?;
+            Ok(OptimizerParam::of_model(spec, dtype, file_grid.has_apart(&spec.slot)))
+        };
+        let held = specs.iter().filter(|s| s.trained()).map(held).collect::<Result<Vec<_>>>()?;
+        let chained = held.iter().any(|h| h.expert);
         let mut plan = Self::default();
         let folder = PathBuf::from(iteration_name(run.iteration));
         let mut tensors: BTreeMap<String, WrittenTensor> = BTreeMap::new();
@@ -61,7 +67,9 @@ impl Plan {
                     sections.push(("", 0..usize::MAX));
                 }
                 for (state, dtype) in run.tensors_of(spec, dtype_of)? {
-                    let prefix = state.map_or_else(String::new, State::prefix);
+                    let number = usize::from(file_grid.has_apart(&spec.slot));
+                    let chain = if chained { format!("chained_{number}.") } else { String::new() };
+                    let prefix = state.map_or_else(String::new, |state| chain + &state.prefix());
                     // A chunk is a box: the halves of a gated layer are two.
                     let boxes = region.ranges.iter().flat_map(|range| {
                         sections.iter().map(move |s| (s, range.start.max(s.1.start)..range.end.min(s.1.end)))
@@ -107,7 +115,7 @@ impl Plan {
             "distrib_optim_sharding_type": SPACE
         });
         common.push(("content_metadata".to_owned(), Object::Plain(content)));
-        common.extend(run.optimizer_objects());
+        common.extend(run.optimizer_objects(&held));
         for (name, bytes) in [
             (dcp::METADATA, metadata),
             (dcp::BACKEND, dcp::backend_json()),

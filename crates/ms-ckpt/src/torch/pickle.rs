@@ -11,6 +11,12 @@ const ALLOWED: Allowed = Allowed {
         "torch._utils._rebuild_tensor_v2",
         "torch._utils._rebuild_tensor_v3",
         "torch._utils._rebuild_parameter",
+        "torch._utils._rebuild_parameter_with_state",
+        // A tensor with attributes of Python's, such as Megatron's master weights.
+        "torch._tensor._rebuild_from_type_v2",
+        // A tensor of an Ascend processor, and how it lay there.
+        "torch_npu.utils.storage._rebuild_npu_tensor",
+        "torch_npu.npu._format.Format",
         "torch.Size",
         "torch.device",
         "torch.serialization._get_layout",

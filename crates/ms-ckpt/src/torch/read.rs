@@ -67,6 +67,17 @@ const TEXT_NODE: usize = 32;
 /// Most dimensions of a tensor: experts stacked over layers, as pieces of flattened fragments, have five.
 pub(crate) const MAX_DIMS: usize = 8;
 
+/// What makes a tensor of a storage, its first element, its sizes and strides. An Ascend processor's is stored row by row,
+/// whatever its layout was there.
+///
+/// # Source
+/// `torch/_utils.py`; `torch_npu/utils/storage.py`, whose releases differ in whether they save so.
+const TENSORS: [&str; 3] = [
+    "torch._utils._rebuild_tensor_v2",
+    "torch._utils._rebuild_tensor_v3",
+    "torch_npu.utils.storage._rebuild_npu_tensor",
+];
+
 struct Reader<'a> {
     pickle: &'a Pickle,
     left: usize,
@@ -193,10 +204,20 @@ impl Reader<'_> {
         depth: usize,
     ) -> Result<Node, String> {
         match function {
-            "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor_v3" => {
-                self.tensor(function, args).map(Node::Tensor)
+            builder if TENSORS.contains(&builder) => self.tensor(builder, args).map(Node::Tensor),
+            "torch._tensor._rebuild_from_type_v2" => {
+                let pickle = self.pickle;
+                let object = |i: usize| args.get(i).map(|&id| &pickle.objects[id]);
+                match (object(0), object(2)) {
+                    (Some(Obj::Global(builder)), Some(Obj::Tuple(args)))
+                        if TENSORS.contains(&builder.as_str()) =>
+                    {
+                        self.tensor(builder, args).map(Node::Tensor)
+                    }
+                    _ => Err("an object with attributes that is not made as a tensor".to_owned()),
+                }
             }
-            "torch._utils._rebuild_parameter" => {
+            "torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state" => {
                 let inner = *args.first().ok_or("a parameter without a tensor")?;
                 self.node(inner, depth + 1)
             }
@@ -333,6 +354,34 @@ mod tests {
         assert_eq!(refused(&list), "the objects unfold to too many values");
         let keys = [&text, &b"}("[..], &b"h\x00h\x00\x86K\x01".repeat(1000), b"u\x86"];
         assert_eq!(refused(&keys), "the objects unfold to too many values");
+    }
+
+    #[test]
+    fn tensors_with_attributes_and_those_of_ascend_processors_are_tensors() {
+        let storage = b"((X\x07\x00\x00\x00storagectorch\nBFloat16Storage\nX\x01\x00\x00\x004X\x05\x00\x00\x00npu:0K\x0ctQ\
+                        K\x02K\x05K\x02\x86K\x02K\x01\x86\x89ccollections\nOrderedDict\n)R";
+        let v2 = b"ctorch._utils\n_rebuild_tensor_v2\n";
+        let npu = b"ctorch_npu.utils.storage\n_rebuild_npu_tensor\n";
+        let format = b"ctorch_npu.npu._format\nFormat\nK\x02\x85R";
+        let plain = [&v2[..], storage, b"tR"].concat();
+        let typed = b"ctorch._tensor\n_rebuild_from_type_v2\n(";
+        let state = b"}X\x0d\x00\x00\x00partition_dimK\x00s";
+        let read = |stream: Vec<u8>| {
+            unfold(&pickle::read(&[&b"\x80\x02"[..], &stream, b"."].concat()).unwrap()).unwrap()
+        };
+        let want = read(plain.clone());
+        let Node::Tensor(tensor) = &want else { panic!("{want:?}") };
+        assert_eq!((&tensor.storage[..], tensor.offset, &tensor.shape[..]), ("4", 2, &[5, 2][..]));
+        for stream in [
+            [&npu[..], storage, format, b"tR"].concat(),
+            [&npu[..], storage, b"K\x02tR"].concat(),
+            [&typed[..], v2, b"ctorch\nTensor\n", storage, b"t", state, b"tR"].concat(),
+            [b"ctorch._utils\n_rebuild_parameter_with_state\n(", &plain[..], b"\x89}", state, b"tR"].concat(),
+        ] {
+            assert_eq!(read(stream), want);
+        }
+        let other = [&typed[..], b"ctorch\nSize\nctorch\nTensor\n(K\x01t", state, b"t"].concat();
+        assert_eq!(refused(&[&other, b"R"]), "an object with attributes that is not made as a tensor");
     }
 
     #[test]

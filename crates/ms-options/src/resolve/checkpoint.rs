@@ -106,6 +106,7 @@ fn spelling(o: &CheckpointOptions, upstream: Upstream, split_heads: bool) -> Spe
     Spelling {
         version: if head { Version::Head } else { Version::V2_0_0 },
         transformer_engine: head && o.implementation == "transformer_engine",
+        as_trained: true,
         experts: if o.grouped { Experts::Grouped } else { Experts::Sequential },
         split_heads,
         ..Spelling::default()

@@ -241,8 +241,7 @@ fn megatrons_files_are_named_as_upstreams_modules_of_the_flags_are() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let data = samples(dir.path(), 3);
-    let experts = "--num-experts 4 --moe-router-topk 2 --nproc-per-node 2 --tensor-model-parallel-size 2 \
-         --sequence-parallel --ckpt-format torch";
+    let halves = "--nproc-per-node 2 --tensor-model-parallel-size 2 --sequence-parallel --ckpt-format torch";
     let qkv = "self_attention.linear_qkv.layer_norm_weight";
     for (name, flags, there, absent) in [
         ("each", "", vec!["mlp.experts.local_experts.1.linear_fc1.weight"], vec!["mlp.experts.weight1", qkv]),
@@ -261,12 +260,14 @@ fn megatrons_files_are_named_as_upstreams_modules_of_the_flags_are() {
             vec!["experts.weight1"],
         ),
         ("local", "--upstream head --transformer-impl local", vec!["local_experts"], vec![qkv]),
+        ("dense", "--upstream head", vec![qkv, "linear_fc1.layer_norm_weight"], vec!["pre_mlp_layernorm"]),
     ] {
         let (save, alone) = (path(name), path(&format!("{name}-alone")));
         let save = save.to_str().unwrap();
-        let flags: Vec<&str> = experts
-            .split_whitespace()
-            .chain(flags.split_whitespace())
+        let experts = if name == "dense" { "" } else { "--num-experts 4 --moe-router-topk 2" };
+        let flags: Vec<&str> = [experts, halves, flags]
+            .into_iter()
+            .flat_map(str::split_whitespace)
             .chain(["--save", save, "--exit-interval", "3"])
             .collect();
         let begun = train(&data, &path(&format!("{name}.jsonl")), &flags);
