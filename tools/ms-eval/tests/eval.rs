@@ -378,6 +378,12 @@ fn chinese_benchmarks_are_scored_by_log_likelihood() {
             assert_eq!((got["question_n"].as_u64(), got["items"][0]["gold"].as_u64()), (Some(2), Some(2)));
             assert_eq!(got["acc"], got["acc_norm"], "every choice has one character");
         }
+        // Without the flag there are five solved examples, and these files have two.
+        let mut command = ms_eval();
+        command.args([task, "--protocol", "harness", "--load"]).arg(&model);
+        let failed = command.arg("--data-path").arg(&data).assert().failure();
+        let message = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+        assert!(message.contains("expected 5 solved examples, found 2"), "{message}");
     }
 }
 

@@ -332,6 +332,11 @@ fn a_folder_gives_the_most_frequent_known_kind_by_name() {
     };
     assert_eq!(names(Documents::Records), ["a.jsonl", "b.jsonl"]);
     assert_eq!(names(Documents::Files), ["a.jsonl", "b.jsonl", "c.txt", "d.bin", "e.bin", "f.bin"]);
+    for hidden in ["._a.jsonl", ".g.txt", ".h.txt", ".i.txt"] {
+        std::fs::write(dir.path().join(hidden), b"\0").unwrap();
+    }
+    assert_eq!(names(Documents::Records), ["a.jsonl", "b.jsonl"]);
+    assert_eq!(discover(&dir.path().join("*.jsonl"), Documents::Records).unwrap().len(), 2);
 }
 
 proptest! {
