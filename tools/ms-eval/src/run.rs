@@ -112,7 +112,7 @@ pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>)
         let sample = sample.with_context(|| format!("question {}", q.id)).map_err(|error| {
             // A window that the flag made is the flag's mistake.
             if o.loading.sets_positions() && window < longest {
-                Usage(format!("--max-position-embeddings {window}: {error:#}")).into()
+                Usage(format!("--max-position-embeddings {window}: {}", ms_cli::said(&error))).into()
             } else {
                 error
             }
