@@ -83,7 +83,7 @@ pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>)
     for q in &questions {
         encoded.push(encode(q, &tokenizer, template.as_ref())?);
     }
-    let new = o.asked.max_new_tokens.max(1) as usize;
+    let new = o.asked.max_new_tokens;
     let length = |(q, e): (&Question, &Encoded)| {
         let after = match &q.answer {
             Answer::Likeliest { .. } => e.choices.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1),
