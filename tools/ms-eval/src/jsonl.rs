@@ -22,11 +22,12 @@ pub(crate) fn read(path: &Path, split: &str, every: bool, most: usize) -> Result
                 break;
             }
             let line = line.with_context(|| name.clone())?;
+            let line = line.trim_start_matches('\u{feff}');
             if line.trim().is_empty() {
                 continue;
             }
             let place = format!("{name}: line {}", number + 1);
-            let row: Value = serde_json::from_str(&line).with_context(|| place.clone())?;
+            let row: Value = serde_json::from_str(line).with_context(|| place.clone())?;
             ensure!(row.is_object(), "{place}: expected an object, found {}", kind(&row));
             rows.push((place, row));
         }

@@ -45,6 +45,11 @@ const ENDINGS: [&str; 4] = ["_test.csv", "_val.csv", "_dev.csv", ".csv"];
 /// # Errors
 /// If there is no file with questions, or a file cannot be read.
 pub fn read(dir: &Path) -> Result<Vec<Subject>> {
+    read_solved(dir, true)
+}
+
+/// The same, without the solved examples unless they are `wanted`.
+fn read_solved(dir: &Path, wanted: bool) -> Result<Vec<Subject>> {
     let tests = if dir.join("test").is_dir() { dir.join("test") } else { dir.to_owned() };
     let dev = tests.join("../dev");
     let entries = std::fs::read_dir(&tests).with_context(|| tests.display().to_string())?;
@@ -65,9 +70,13 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
     files
         .into_iter()
         .map(|(name, path)| {
-            let examples = dev.join(format!("{name}_dev.csv"));
-            let examples = read_questions(&examples)
-                .with_context(|| format!("the solved examples of {name}: expected {}", examples.display()))?;
+            let solved = dev.join(format!("{name}_dev.csv"));
+            let examples = if wanted {
+                read_questions(&solved)
+                    .with_context(|| format!("the solved examples of {name}: expected {}", solved.display()))?
+            } else {
+                Vec::new()
+            };
             let questions = read_questions(&path)?;
             ensure!(!questions.is_empty(), "{}: expected questions, found none", path.display());
             Ok(Subject { questions, examples, name })
@@ -81,7 +90,7 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
 /// # Errors
 /// As of [`read`], and if a subject has too few solved examples.
 pub(crate) fn questions(dir: &Path, harness: bool, shots: usize, most: usize) -> Result<Vec<Question>> {
-    let subjects = read(dir)?;
+    let subjects = read_solved(dir, shots > 0)?;
     if let Some(subject) = subjects.iter().find(|s| s.examples.len() < shots) {
         let (name, has) = (&subject.name, subject.examples.len());
         bail!(
@@ -286,6 +295,15 @@ mod tests {
             let subjects = read(&dir.path().join(folder)).unwrap();
             assert_eq!((subjects.len(), subjects[0].name.as_str()), (1, "x"));
         }
+    }
+
+    #[test]
+    fn without_solved_examples_no_file_of_them_is_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("x_test.csv"), "q,1,2,3,4,B\n").unwrap();
+        assert_eq!(questions(dir.path(), true, 0, usize::MAX).unwrap().len(), 1);
+        let message = format!("{:#}", questions(dir.path(), true, 1, usize::MAX).unwrap_err());
+        assert!(message.contains("x_dev.csv"), "{message}");
     }
 
     #[test]
