@@ -232,7 +232,7 @@ pub fn harness_prompt(subject: &Subject, question: &Asked, shots: usize) -> Stri
 /// The answer in a generated text: the last `X.` of the first line with X among `A|BCD`, else such a character at the
 /// start. (Upstream's character class holds `|`, so it can be an answer, always a wrong one.)
 pub fn extract(text: &str) -> Option<char> {
-    let text = text.trim_start();
+    let text = text.trim_start_matches(is_space);
     let first_line: Vec<char> = text.lines().next().unwrap_or("").chars().collect();
     let legal = |c: char| matches!(c, 'A' | '|' | 'B' | 'C' | 'D');
     let dotted = first_line.windows(2).rev().find(|w| legal(w[0]) && w[1] == '.').map(|w| w[0]);
