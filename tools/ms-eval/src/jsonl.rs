@@ -46,7 +46,8 @@ fn files(path: &Path, split: &str, every: bool) -> Result<Vec<PathBuf>> {
         }
         let entries = std::fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
         let mut found: Vec<PathBuf> = entries.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
-        found.retain(|p| p.extension().is_some_and(|e| e == "jsonl") && p.is_file());
+        let hidden = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'));
+        found.retain(|p| p.extension().is_some_and(|e| e == "jsonl") && p.is_file() && !hidden(p));
         let named = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().contains(split));
         if !every && found.iter().any(named) {
             found.retain(named);

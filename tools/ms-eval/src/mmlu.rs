@@ -52,22 +52,7 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
 fn read_solved(dir: &Path, wanted: bool) -> Result<Vec<Subject>> {
     let tests = if dir.join("test").is_dir() { dir.join("test") } else { dir.to_owned() };
     let dev = tests.join("../dev");
-    let entries = std::fs::read_dir(&tests).with_context(|| tests.display().to_string())?;
-    let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
-    let ending_with = |ending: &&str| -> Vec<(String, PathBuf)> {
-        let subject = |path: &PathBuf| {
-            let name = path.file_name()?.to_string_lossy().into_owned();
-            Some((name.strip_suffix(ending)?.to_owned(), path.clone()))
-        };
-        paths.iter().filter_map(subject).collect()
-    };
-    let mut files = ENDINGS
-        .iter()
-        .map(ending_with)
-        .find(|files| !files.is_empty())
-        .with_context(|| format!("{}: expected files SUBJECT_test.csv, found none", tests.display()))?;
-    files.sort();
-    files
+    files_by_subject(&tests, &ENDINGS)?
         .into_iter()
         .map(|(name, path)| {
             let solved = dev.join(format!("{name}_dev.csv"));
@@ -82,6 +67,28 @@ fn read_solved(dir: &Path, wanted: bool) -> Result<Vec<Subject>> {
             Ok(Subject { questions, examples, name })
         })
         .collect()
+}
+
+/// Subjects and files of a folder, by name: those with the first of `endings` that any file has, hidden ones excepted.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn files_by_subject(tests: &Path, endings: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+    let entries = std::fs::read_dir(tests).with_context(|| tests.display().to_string())?;
+    let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let ending_with = |ending: &&str| -> Vec<(String, PathBuf)> {
+        let subject = |path: &PathBuf| {
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            let name = name.strip_suffix(ending).filter(|name| !name.starts_with('.'))?.to_owned();
+            Some((name, path.clone()))
+        };
+        paths.iter().filter_map(subject).collect()
+    };
+    let found = endings.iter().map(ending_with).find(|files| !files.is_empty());
+    let mut files = found
+        .with_context(|| format!("{}: expected files SUBJECT{}, found none", tests.display(), endings[0]))?;
+    files.sort();
+    Ok(files)
 }
 
 /// The questions of a folder as they are asked: by MindSpeed-LLM's prompts, or by the harness' with `shots` solved examples;
