@@ -57,8 +57,9 @@ fn read_solved(dir: &Path, wanted: bool) -> Result<Vec<Subject>> {
         .map(|(name, path)| {
             let solved = dev.join(format!("{name}_dev.csv"));
             let examples = if wanted {
-                read_questions(&solved)
-                    .with_context(|| format!("the solved examples of {name}: expected {}", solved.display()))?
+                read_questions(&solved).with_context(|| {
+                    format!("the solved examples of {name}: expected {}", solved.display())
+                })?
             } else {
                 Vec::new()
             };

@@ -192,11 +192,20 @@ fn merging_joins_the_sets_of_a_folder() {
     for [gone, ending] in [["parts/a_text_document.idx", "idx"], ["parts/a_text_document.bin", "bin"]] {
         let kept = bench.path("kept");
         std::fs::rename(bench.path(gone), &kept).unwrap();
-        let run =
-            bench.run(&["--input", "parts", "--merge-group-keys", "text_document", "--output-prefix", "half"]);
+        let run = bench.run(&[
+            "--input",
+            "parts",
+            "--merge-group-keys",
+            "text_document",
+            "--output-prefix",
+            "half",
+        ]);
         assert!(!run.status.success());
         let message = text(&run.stderr);
-        assert!(message.contains(&format!("a_text_document.{ending}: this file of a dataset is missing")), "{message}");
+        assert!(
+            message.contains(&format!("a_text_document.{ending}: this file of a dataset is missing")),
+            "{message}"
+        );
         std::fs::rename(&kept, bench.path(gone)).unwrap();
     }
 }

@@ -55,7 +55,8 @@ pub(crate) fn write(resolved: &Resolved, events: &[Event], choice: Choice) -> Re
 
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).collect();
+    let name: String =
+        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).collect();
     if name.is_empty() { "host".to_owned() } else { name }
 }
 

@@ -197,7 +197,8 @@ fn a_list_of_items_without_bytes_may_only_be_empty() {
 #[test]
 fn csv_cells_may_hold_separators_line_ends_and_quotes() {
     let dir = tempfile::tempdir().unwrap();
-    let content = b"\xef\xbb\xbftext, n\r\n\"a, \"\"b\"\"\nc\",1\r\n\r\n \t \r\nplain 5\" pipe,\n\"\",x\nshort";
+    let content =
+        b"\xef\xbb\xbftext, n\r\n\"a, \"\"b\"\"\nc\",1\r\n\r\n \t \r\nplain 5\" pipe,\n\"\",x\nshort";
     assert_eq!(
         read(dir.path(), "a.csv", content).unwrap(),
         [
