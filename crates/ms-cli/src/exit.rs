@@ -70,7 +70,7 @@ pub fn report(tool: &str, error: &anyhow::Error, json: bool, out: &mut dyn std::
         return ExitCode::SUCCESS;
     }
     // Nothing can be done about a closed stderr.
-    let text = render(tool, error);
+    let text = format!("{tool}: {}\n", said(error));
     let text = if json { as_json(&text) } else { text };
     let _ = out.write_all(text.as_bytes());
     if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
@@ -83,19 +83,21 @@ fn as_json(text: &str) -> String {
     format!("{}\n", serde_json::json!({"level": "ERROR", "message": body.join("\n"), "hints": hints}))
 }
 
-fn render(tool: &str, error: &anyhow::Error) -> String {
+/// An error with its causes on one line, none of them twice, and the hints of all on lines below.
+pub fn said(error: &anyhow::Error) -> String {
     let mut messages: Vec<String> = Vec::new();
-    let mut hints: Vec<String> = Vec::new();
+    let mut hints = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
-        let (mut body, mut advice) = (Vec::new(), Vec::new());
+        let mut body = Vec::new();
         for line in text.lines() {
-            match line.strip_prefix("hint: ") {
-                Some(hint) => advice.push(hint.to_owned()),
-                None => body.push(line),
+            if !line.starts_with("hint: ") {
+                body.push(line);
+            } else if !hints.lines().any(|hint| hint == line) {
+                hints.push('\n');
+                hints.push_str(line);
             }
         }
-        hints.extend(advice);
         let body = body.join("\n").trim_end().to_owned();
         // A wrapper that already quotes its cause must not say it twice.
         if !body.is_empty() && !messages.last().is_some_and(|m| m.ends_with(&body)) {
@@ -106,13 +108,7 @@ fn render(tool: &str, error: &anyhow::Error) -> String {
     if error.chain().count() == 1 && error.downcast_ref::<std::io::Error>().is_some() {
         messages.insert(0, "standard output".to_owned());
     }
-    let mut text = format!("{tool}: {}\n", messages.join(": "));
-    for hint in hints {
-        text.push_str("hint: ");
-        text.push_str(&hint);
-        text.push('\n');
-    }
-    text
+    messages.join(": ") + &hints
 }
 
 #[cfg(test)]
@@ -165,5 +161,7 @@ mod tests {
     fn a_message_that_quotes_its_cause_is_not_repeated() {
         let error = anyhow::anyhow!("bad length").context("reading x: bad length");
         assert_eq!(code(&error).1, "ms-pack: reading x: bad length\n");
+        let error = anyhow::anyhow!("bad\nhint: a").context("x: bad\nhint: a\nhint: b");
+        assert_eq!(said(&error), "x: bad\nhint: a\nhint: b");
     }
 }

@@ -52,7 +52,7 @@ mod progress;
 pub use cache_files::{processor_choice, tokenizer_cache};
 pub use claim::{Claim, check_prefix, make_parent};
 pub use common::{Common, parse};
-pub use exit::{ResultHint, Usage, report, run};
+pub use exit::{ResultHint, Usage, report, run, said};
 pub use generate::{Artefact, generate};
 pub use interrupt::Interrupt;
 pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};

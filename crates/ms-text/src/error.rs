@@ -163,3 +163,13 @@ pub enum Error {
         looked_in: String,
     },
 }
+
+impl Error {
+    /// The reason alone of an [`Error::Engine`], for another one with the same file; of others all that they say.
+    pub(crate) fn into_reason(self) -> String {
+        match self {
+            Self::Engine { reason, .. } => reason,
+            other => other.to_string(),
+        }
+    }
+}

@@ -264,8 +264,7 @@ impl Tokenizer {
             out.role(Some(text));
         }
         let value = out.fitted(definition)?;
-        out.built = OnceLock::from(out.build(Some(value)).map_err(|e| e.to_string()));
-        out.built()?;
+        out.built = OnceLock::from(Ok(out.build(Some(value))?));
         Ok(out)
     }
 
@@ -324,7 +323,7 @@ impl Tokenizer {
     }
 
     fn built(&self) -> Result<&BuiltEngine> {
-        let built = self.built.get_or_init(|| self.build(None).map_err(|e| e.to_string()));
+        let built = self.built.get_or_init(|| self.build(None).map_err(Error::into_reason));
         built
             .as_ref()
             .map_err(|reason| Error::Engine { path: self.source.path.clone(), reason: reason.clone() })

@@ -356,6 +356,15 @@ fn a_rank_files_own_tokens_keep_their_ids_beside_those_of_the_configuration() {
 }
 
 #[test]
+fn a_file_that_no_engine_takes_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let broken = json!({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}});
+    std::fs::write(dir.path().join("tokenizer.json"), broken.to_string()).unwrap();
+    let error = Tokenizer::load(dir.path()).unwrap_err().to_string();
+    assert_eq!(error.matches("tokenizer.json: not a tokenizer that can be loaded: ").count(), 1, "{error}");
+}
+
+#[test]
 fn a_configuration_that_gives_an_id_twice_is_refused() {
     let plain = load(&folder("bpe.model", &json!({})));
     let (first, second) =

@@ -28,7 +28,7 @@ use crate::request::{OutputType, Predictors, Request};
 pub(crate) fn run(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     say_what_is_not_cut(request, o);
     convert(request, o, args).map_err(|error| match culprit(&error, o) {
-        Some(flag) => Usage(format!("{flag}: {error:#}")).into(),
+        Some(flag) => Usage(format!("{flag}: {}", ms_cli::said(&error))).into(),
         None => error,
     })
 }

@@ -3,10 +3,10 @@
 //! # Source
 //! lm-evaluation-harness 0.4.13, tasks `cmmlu` and `ceval-valid`: the wording, the order of examples, the names of subjects.
 
-use crate::mmlu::{LETTERS, strip};
+use crate::mmlu::{LETTERS, files_by_subject, strip};
 use crate::question::{Answer, Question};
 use anyhow::{Context, Result, bail, ensure};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A benchmark of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +25,12 @@ impl Benchmark {
         }
     }
 
-    /// Folder and ending of the names of files that are asked, and of those with solved examples.
-    fn split(self) -> (&'static str, [&'static str; 2]) {
+    /// The folder of files that are asked; endings of their names, in the order in which they are looked for; the ending of
+    /// those with solved examples.
+    fn split(self) -> (&'static str, &'static [&'static str], &'static str) {
         match self {
-            Self::Cmmlu => ("test", [".csv", ".csv"]),
-            Self::Ceval => ("val", ["_val.csv", "_dev.csv"]),
+            Self::Cmmlu => ("test", &[".csv"], ".csv"),
+            Self::Ceval => ("val", &["_val.csv", "_test.csv", "_dev.csv"], "_dev.csv"),
         }
     }
 
@@ -46,21 +47,10 @@ impl Benchmark {
 /// # Errors
 /// If there is no file, a subject has no name in the benchmark, a row lacks a cell, or there are too few examples.
 pub(crate) fn questions(kind: Benchmark, dir: &Path, shots: usize, most: usize) -> Result<Vec<Question>> {
-    let (split, [asked, solved]) = kind.split();
+    let (split, endings, solved) = kind.split();
     let tests = if dir.join(split).is_dir() { dir.join(split) } else { dir.to_owned() };
-    let entries = std::fs::read_dir(&tests).with_context(|| tests.display().to_string())?;
-    let mut files: Vec<(String, PathBuf)> = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        if let Some(subject) = name.strip_suffix(asked) {
-            files.push((subject.to_owned(), path));
-        }
-    }
-    ensure!(!files.is_empty(), "{}: expected files SUBJECT{asked}, found none", tests.display());
-    files.sort();
     let mut all = Vec::new();
-    for (name, path) in files {
+    for (name, path) in files_by_subject(&tests, endings)? {
         let known = kind.subjects().iter().find(|(subject, _)| *subject == name);
         let (_, subject) = known
             .with_context(|| format!("{}: {name:?} is not a subject of this benchmark", path.display()))?;
@@ -301,6 +291,9 @@ mod tests {
                 .to_string()
                 .contains("lower --num-fewshot")
         );
+        // Questions may be those of dev, as with the other benchmarks, and hidden files are none.
+        std::fs::write(dir.path().join("dev/._law_dev.csv"), "\0").unwrap();
+        assert_eq!(questions(Benchmark::Ceval, &dir.path().join("dev"), 1, 5).unwrap()[0].prompt, want);
         std::fs::write(dir.path().join("val/chess_val.csv"), "id\n").unwrap();
         assert!(
             format!("{:#}", questions(Benchmark::Ceval, dir.path(), 0, 5).unwrap_err()).contains("chess")

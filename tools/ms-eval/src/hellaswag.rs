@@ -92,8 +92,10 @@ mod tests {
             "activity_label": "Baking bread", "ctx_a": "A man [header] stands.  [title] Knead", "ctx_b": "he Then",
             "endings": [" kneads it. ", "[step] sleeps", "a [b", "c] d"], "label": "1",
         });
-        std::fs::write(dir.path().join("val.jsonl"), format!("{row}\n")).unwrap();
+        // A byte order mark and line ends of Windows, as its programs write them.
+        std::fs::write(dir.path().join("val.jsonl"), format!("\u{feff}{row}\r\n\r\n")).unwrap();
         std::fs::write(dir.path().join("train.jsonl"), "no json\n").unwrap();
+        std::fs::write(dir.path().join("._val.jsonl"), "no json\n").unwrap();
         let questions = read(dir.path(), usize::MAX).unwrap();
         // Computed with the harness' own function.
         assert_eq!(questions[0].prompt, "Baking bread: A man stands. . Knead He then");

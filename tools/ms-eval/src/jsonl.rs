@@ -22,11 +22,12 @@ pub(crate) fn read(path: &Path, split: &str, every: bool, most: usize) -> Result
                 break;
             }
             let line = line.with_context(|| name.clone())?;
+            let line = line.trim_start_matches('\u{feff}');
             if line.trim().is_empty() {
                 continue;
             }
             let place = format!("{name}: line {}", number + 1);
-            let row: Value = serde_json::from_str(&line).with_context(|| place.clone())?;
+            let row: Value = serde_json::from_str(line).with_context(|| place.clone())?;
             ensure!(row.is_object(), "{place}: expected an object, found {}", kind(&row));
             rows.push((place, row));
         }
@@ -45,7 +46,8 @@ fn files(path: &Path, split: &str, every: bool) -> Result<Vec<PathBuf>> {
         }
         let entries = std::fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
         let mut found: Vec<PathBuf> = entries.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
-        found.retain(|p| p.extension().is_some_and(|e| e == "jsonl") && p.is_file());
+        let hidden = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'));
+        found.retain(|p| p.extension().is_some_and(|e| e == "jsonl") && p.is_file() && !hidden(p));
         let named = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().contains(split));
         if !every && found.iter().any(named) {
             found.retain(named);

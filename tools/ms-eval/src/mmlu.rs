@@ -45,34 +45,51 @@ const ENDINGS: [&str; 4] = ["_test.csv", "_val.csv", "_dev.csv", ".csv"];
 /// # Errors
 /// If there is no file with questions, or a file cannot be read.
 pub fn read(dir: &Path) -> Result<Vec<Subject>> {
+    read_solved(dir, true)
+}
+
+/// The same, without the solved examples unless they are `wanted`.
+fn read_solved(dir: &Path, wanted: bool) -> Result<Vec<Subject>> {
     let tests = if dir.join("test").is_dir() { dir.join("test") } else { dir.to_owned() };
     let dev = tests.join("../dev");
-    let entries = std::fs::read_dir(&tests).with_context(|| tests.display().to_string())?;
-    let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
-    let ending_with = |ending: &&str| -> Vec<(String, PathBuf)> {
-        let subject = |path: &PathBuf| {
-            let name = path.file_name()?.to_string_lossy().into_owned();
-            Some((name.strip_suffix(ending)?.to_owned(), path.clone()))
-        };
-        paths.iter().filter_map(subject).collect()
-    };
-    let mut files = ENDINGS
-        .iter()
-        .map(ending_with)
-        .find(|files| !files.is_empty())
-        .with_context(|| format!("{}: expected files SUBJECT_test.csv, found none", tests.display()))?;
-    files.sort();
-    files
+    files_by_subject(&tests, &ENDINGS)?
         .into_iter()
         .map(|(name, path)| {
-            let examples = dev.join(format!("{name}_dev.csv"));
-            let examples = read_questions(&examples)
-                .with_context(|| format!("the solved examples of {name}: expected {}", examples.display()))?;
+            let solved = dev.join(format!("{name}_dev.csv"));
+            let examples = if wanted {
+                read_questions(&solved).with_context(|| {
+                    format!("the solved examples of {name}: expected {}", solved.display())
+                })?
+            } else {
+                Vec::new()
+            };
             let questions = read_questions(&path)?;
             ensure!(!questions.is_empty(), "{}: expected questions, found none", path.display());
             Ok(Subject { questions, examples, name })
         })
         .collect()
+}
+
+/// Subjects and files of a folder, by name: those with the first of `endings` that any file has, hidden ones excepted.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn files_by_subject(tests: &Path, endings: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+    let entries = std::fs::read_dir(tests).with_context(|| tests.display().to_string())?;
+    let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let ending_with = |ending: &&str| -> Vec<(String, PathBuf)> {
+        let subject = |path: &PathBuf| {
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            let name = name.strip_suffix(ending).filter(|name| !name.starts_with('.'))?.to_owned();
+            Some((name, path.clone()))
+        };
+        paths.iter().filter_map(subject).collect()
+    };
+    let found = endings.iter().map(ending_with).find(|files| !files.is_empty());
+    let mut files = found
+        .with_context(|| format!("{}: expected files SUBJECT{}, found none", tests.display(), endings[0]))?;
+    files.sort();
+    Ok(files)
 }
 
 /// The questions of a folder as they are asked: by MindSpeed-LLM's prompts, or by the harness' with `shots` solved examples;
@@ -81,7 +98,7 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
 /// # Errors
 /// As of [`read`], and if a subject has too few solved examples.
 pub(crate) fn questions(dir: &Path, harness: bool, shots: usize, most: usize) -> Result<Vec<Question>> {
-    let subjects = read(dir)?;
+    let subjects = read_solved(dir, shots > 0)?;
     if let Some(subject) = subjects.iter().find(|s| s.examples.len() < shots) {
         let (name, has) = (&subject.name, subject.examples.len());
         bail!(
@@ -223,7 +240,7 @@ pub fn harness_prompt(subject: &Subject, question: &Asked, shots: usize) -> Stri
 /// The answer in a generated text: the last `X.` of the first line with X among `A|BCD`, else such a character at the
 /// start. (Upstream's character class holds `|`, so it can be an answer, always a wrong one.)
 pub fn extract(text: &str) -> Option<char> {
-    let text = text.trim_start();
+    let text = text.trim_start_matches(is_space);
     let first_line: Vec<char> = text.lines().next().unwrap_or("").chars().collect();
     let legal = |c: char| matches!(c, 'A' | '|' | 'B' | 'C' | 'D');
     let dotted = first_line.windows(2).rev().find(|w| legal(w[0]) && w[1] == '.').map(|w| w[0]);
@@ -286,6 +303,15 @@ mod tests {
             let subjects = read(&dir.path().join(folder)).unwrap();
             assert_eq!((subjects.len(), subjects[0].name.as_str()), (1, "x"));
         }
+    }
+
+    #[test]
+    fn without_solved_examples_no_file_of_them_is_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("x_test.csv"), "q,1,2,3,4,B\n").unwrap();
+        assert_eq!(questions(dir.path(), true, 0, usize::MAX).unwrap().len(), 1);
+        let message = format!("{:#}", questions(dir.path(), true, 1, usize::MAX).unwrap_err());
+        assert!(message.contains("x_dev.csv"), "{message}");
     }
 
     #[test]

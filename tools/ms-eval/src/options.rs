@@ -12,7 +12,7 @@ options! {
         pub(crate) protocol: String = "--protocol", "whose prompts and scoring: MindSpeed-LLM's or lm-evaluation-harness'", own = own_of("protocol", "\"mindspeed\"", "mindspeed,harness");
         pub(crate) shots: Option<usize> = "--num-fewshot", "with --protocol harness: number of solved examples in a prompt, for benchmarks that have them (default: 5)", range = "[0,1000]", own = own("num_fewshot");
         pub(crate) most: Option<usize> = "--max-eval-samples", "number of questions to use from each file", range = "[1,)";
-        pub(crate) max_new_tokens: i64 = "--max-new-tokens", "maximum number of tokens to generate (-1: until the context is full)", group = "Generation", range = "[-1,268435456]";
+        pub(crate) max_new_tokens: usize = "--max-new-tokens", "maximum number of tokens to generate", group = "Generation", range = "[1,268435456]";
         pub(crate) no_chat_template: bool = "--no-chat-template", "plain prompts even if the tokenizer has a chat template";
         pub(crate) output: Option<PathBuf> = "--output", "folder for results.json and samples.jsonl", group = "Output", own = own("output");
     }

@@ -133,7 +133,8 @@ fn number(cell: &str) -> Option<f64> {
     value.is_finite().then_some(sign * value)
 }
 
-fn float_text(value: f64) -> String {
+/// A number as Python prints it.
+pub(crate) fn float_text(value: f64) -> String {
     match serde_json::Number::from_f64(value) {
         Some(number) => str_of(&number.into()),
         None => if value < 0.0 { "-inf" } else { "inf" }.to_owned(),

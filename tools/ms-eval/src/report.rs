@@ -1,6 +1,7 @@
 //! Scores: a table on stdout, `results.json` and `samples.jsonl` in `--output`.
 
 use crate::options::Options;
+use crate::pandas::float_text;
 use crate::question::Question;
 use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
@@ -140,9 +141,11 @@ pub(crate) fn write(
         return Ok(());
     }
     let width = rows.iter().map(|r| r.subject.len()).max().unwrap_or(0).max("subject".len());
-    writeln!(out, "{task} acc = {correct}/{questions}={acc}")?;
+    // As upstream's log line has it.
+    let ratio = |n: u64| format!("{n}/{questions}={}", float_text(accuracy(n, questions)));
+    writeln!(out, "{task} acc = {}", ratio(correct))?;
     if let Some(norm) = norm {
-        writeln!(out, "{task} acc_norm = {norm}/{questions}={}", accuracy(norm, questions))?;
+        writeln!(out, "{task} acc_norm = {}", ratio(norm))?;
     }
     writeln!(out, "{:<width$} {:>10} {:>8}", "subject", "question_n", "acc")?;
     for r in rows {

@@ -83,7 +83,7 @@ pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>)
     for q in &questions {
         encoded.push(encode(q, &tokenizer, template.as_ref())?);
     }
-    let new = o.asked.max_new_tokens.max(1) as usize;
+    let new = o.asked.max_new_tokens;
     let length = |(q, e): (&Question, &Encoded)| {
         let after = match &q.answer {
             Answer::Likeliest { .. } => e.choices.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1),
@@ -112,7 +112,7 @@ pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>)
         let sample = sample.with_context(|| format!("question {}", q.id)).map_err(|error| {
             // A window that the flag made is the flag's mistake.
             if o.loading.sets_positions() && window < longest {
-                Usage(format!("--max-position-embeddings {window}: {error:#}")).into()
+                Usage(format!("--max-position-embeddings {window}: {}", ms_cli::said(&error))).into()
             } else {
                 error
             }

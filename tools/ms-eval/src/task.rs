@@ -2,6 +2,7 @@
 //! this one table.
 
 use crate::chinese::{self, Benchmark};
+use crate::mmlu::SHOTS;
 use crate::question::Question;
 use crate::{boolq, hellaswag, mmlu};
 use anyhow::Result;
@@ -38,8 +39,8 @@ pub(crate) static TASKS: [Task; 5] = [
         data: "SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
 SUBJECT_dev.csv in the folder dev beside it",
         solved: true,
-        harness: |dir, shots, most, _| mmlu::questions(dir, true, shots.unwrap_or(mmlu::SHOTS), most),
-        upstream: Ok(|dir, shots, most, _| mmlu::questions(dir, false, shots.unwrap_or(mmlu::SHOTS), most)),
+        harness: |dir, shots, most, _| mmlu::questions(dir, true, shots.unwrap_or(SHOTS), most),
+        upstream: Ok(|dir, shots, most, _| mmlu::questions(dir, false, shots.unwrap_or(SHOTS), most)),
     },
     Task {
         name: "boolq",
@@ -57,16 +58,16 @@ SUBJECT_dev.csv in the folder dev beside it",
     },
     Task {
         name: "cmmlu",
-        data: "test/SUBJECT.csv with a header, and the folder dev beside it for --num-fewshot",
+        data: "test/SUBJECT.csv with a header, and solved examples in the folder dev beside it",
         solved: true,
-        harness: |dir, shots, most, _| chinese::questions(Benchmark::Cmmlu, dir, shots.unwrap_or(0), most),
+        harness: |dir, shots, most, _| chinese::questions(Benchmark::Cmmlu, dir, shots.unwrap_or(SHOTS), most),
         upstream: Err(PROMPTS),
     },
     Task {
         name: "ceval",
-        data: "val/SUBJECT_val.csv with a header, and the folder dev beside it for --num-fewshot",
+        data: "val/SUBJECT_val.csv with a header, and SUBJECT_dev.csv with solved examples in the folder dev beside it",
         solved: true,
-        harness: |dir, shots, most, _| chinese::questions(Benchmark::Ceval, dir, shots.unwrap_or(0), most),
+        harness: |dir, shots, most, _| chinese::questions(Benchmark::Ceval, dir, shots.unwrap_or(SHOTS), most),
         upstream: Err(PROMPTS),
     },
 ];

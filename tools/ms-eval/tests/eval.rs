@@ -250,6 +250,11 @@ fn every_benchmark_of_a_command_has_its_object_and_its_folder() {
     let got = run(&["hellaswag", "--protocol", "harness", "--max-eval-samples", "1"], &data);
     assert_eq!((got["question_n"].as_u64(), got["items"][0]["gold"].as_u64()), (Some(1), Some(0)));
     assert!(got["acc_norm"].is_number());
+    let mut command = ms_eval();
+    command.args(["hellaswag", "--protocol", "harness", "--max-eval-samples", "1", "--load"]).arg(&model);
+    let done = command.arg("--data-path").arg(&data).assert().success();
+    let table = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    assert!(table.contains("acc = 0/1=0.0\n") || table.contains("acc = 1/1=1.0\n"), "{table}");
     // MindSpeed-LLM's way: the likelier of Yes and No, which is no log-likelihood of a whole answer.
     let got = run(&["boolq", "--no-chat-template"], &data.join("dev"));
     assert_eq!((got["question_n"].as_u64(), got.get("items"), got.get("acc_norm")), (Some(2), None, None));
@@ -378,6 +383,12 @@ fn chinese_benchmarks_are_scored_by_log_likelihood() {
             assert_eq!((got["question_n"].as_u64(), got["items"][0]["gold"].as_u64()), (Some(2), Some(2)));
             assert_eq!(got["acc"], got["acc_norm"], "every choice has one character");
         }
+        // Without the flag there are five solved examples, and these files have two.
+        let mut command = ms_eval();
+        command.args([task, "--protocol", "harness", "--load"]).arg(&model);
+        let failed = command.arg("--data-path").arg(&data).assert().failure();
+        let message = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+        assert!(message.contains("expected 5 solved examples, found 2"), "{message}");
     }
 }
 

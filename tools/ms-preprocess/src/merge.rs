@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt};
-use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path};
+use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
 use ms_data::sink::check_absent;
 use serde_json::json;
 use std::io::Write;
@@ -21,9 +21,11 @@ pub(crate) fn run(
     let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
         .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
         .with_context(|| format!("--merge-group-keys: --input {}", folder.display()))?;
-    names.retain(|path| path.extension().is_some_and(|e| e == "idx"));
+    names.retain(|path| path.extension().is_some_and(|e| e == "idx" || e == "bin"));
     // As upstream, by their names without the ending: `a`, then `a-b`.
-    names.sort_by_cached_key(|path| path.with_extension(""));
+    names.iter_mut().for_each(|path| _ = path.set_extension(""));
+    names.sort();
+    names.dedup();
     let _claim = Claim::new(prefix, interrupt)?;
     interrupt.output(prefix);
     for word in words {
@@ -33,16 +35,16 @@ pub(crate) fn run(
         let output = PathBuf::from(output);
         check_absent(std::slice::from_ref(&output), force)?;
         let holds =
-            |path: &&PathBuf| path.file_stem().is_some_and(|name| name.to_string_lossy().contains(word));
-        let parts: Vec<PathBuf> = names.iter().filter(holds).map(|path| path.with_extension("")).collect();
+            |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(word));
+        let parts: Vec<&PathBuf> = names.iter().filter(holds).collect();
         let Some(first) = parts.first() else {
             bail!("{}: no dataset whose name holds {word:?}", folder.display());
         };
+        if let Some(missing) = parts.iter().flat_map(|p| [bin_path(p), idx_path(p)]).find(|p| !p.exists()) {
+            bail!("{}: this file of a dataset is missing", missing.display());
+        }
         let mut writer = IndexedWriter::create(&output, IndexedDataset::open(first)?.token_type())?;
         for part in &parts {
-            if !bin_path(part).exists() {
-                bail!("{}: its .bin file is missing", part.display());
-            }
             writer.append(&IndexedDataset::open(part)?)?;
         }
         let (sequences, tokens) = (writer.sequences(), writer.tokens());

@@ -16,7 +16,7 @@ pub(crate) trait Processes {
 ///
 /// A launcher ends all processes with the first one, so each of them says what the failed one would.
 pub(crate) fn together<T>(processes: &dyn Processes, mine: Result<T>) -> Result<T> {
-    let failure = processes.failure(mine.as_ref().err().map(|error| format!("{error:#}")));
+    let failure = processes.failure(mine.as_ref().err().map(ms_cli::said));
     match failure {
         Some((rank, reason)) if mine.is_ok() => bail!("process {rank} failed: {reason}"),
         _ => mine,

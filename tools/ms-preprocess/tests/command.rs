@@ -188,6 +188,26 @@ fn merging_joins_the_sets_of_a_folder() {
     let first = |prefix: &str| ms_data::indexed::IndexedDataset::open(bench.path(prefix)).unwrap().length(0);
     assert_eq!(first("two_text_document"), first("parts/a_text_document"));
     assert_ne!(first("two_text_document"), first("parts/a_text_document-2"));
+    // Half a dataset is not passed over, whichever half it is.
+    for [gone, ending] in [["parts/a_text_document.idx", "idx"], ["parts/a_text_document.bin", "bin"]] {
+        let kept = bench.path("kept");
+        std::fs::rename(bench.path(gone), &kept).unwrap();
+        let run = bench.run(&[
+            "--input",
+            "parts",
+            "--merge-group-keys",
+            "text_document",
+            "--output-prefix",
+            "half",
+        ]);
+        assert!(!run.status.success());
+        let message = text(&run.stderr);
+        assert!(
+            message.contains(&format!("a_text_document.{ending}: this file of a dataset is missing")),
+            "{message}"
+        );
+        std::fs::rename(&kept, bench.path(gone)).unwrap();
+    }
 }
 
 #[test]

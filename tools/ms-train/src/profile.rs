@@ -12,15 +12,14 @@ use ms_options::training::Topology;
 use ms_trace::{Event, chrome};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Writes the recorded events and the machine's peaks, measured now; returns the trace's path.
 ///
 /// # Errors
 /// If the folder cannot be written.
 pub(crate) fn write(resolved: &Resolved, events: &[Event], choice: Choice) -> Result<PathBuf> {
-    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis());
-    let name = format!("{}_{}_{millis}_ascend_pt", host(), std::process::id());
+    let time = chrono::Utc::now().format("%Y%m%d%H%M%S%3f");
+    let name = format!("{}_{}_{time}_ascend_pt", host(), std::process::id());
     let root = resolved.profile_dir.join(name);
     let dir = root.join("ASCEND_PROFILER_OUTPUT");
     std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
@@ -56,7 +55,8 @@ pub(crate) fn write(resolved: &Resolved, events: &[Event], choice: Choice) -> Re
 
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let name: String =
+        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).collect();
     if name.is_empty() { "host".to_owned() } else { name }
 }
 

@@ -241,7 +241,7 @@ impl Ranks {
 fn reason_of<T>(done: &std::thread::Result<Result<T>>) -> Option<String> {
     match done {
         Ok(Ok(_)) => None,
-        Ok(Err(e)) => Some(format!("{e:#}")),
+        Ok(Err(e)) => Some(ms_cli::said(e)),
         Err(_) => Some("internal error: it panicked".to_owned()),
     }
 }

@@ -1,7 +1,8 @@
 //! Rows of comma- or tab-separated files.
 //!
 //! RFC 4180 as most programs write it: a quoted field may hold separators, line ends and doubled quotes; a quote inside an
-//! unquoted field is an ordinary character. Rows end with `\n`, `\r\n` or `\r`; blank ones are skipped.
+//! unquoted field is an ordinary character. Rows end with `\n`, `\r\n` or `\r`; blank ones are skipped, also those of
+//! spaces and tabs.
 
 use crate::Reason;
 use serde_json::{Map, Value};
@@ -85,7 +86,7 @@ pub(super) fn next_row(
         if state == State::Quoted {
             return Err(bad("the file ends inside quotes"));
         }
-        if !out.is_empty() {
+        if out.iter().any(|&byte| byte == separator || !matches!(byte, b' ' | b'\t')) {
             return Ok(true);
         }
         if !ended {

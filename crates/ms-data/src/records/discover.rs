@@ -97,7 +97,7 @@ pub struct Discovery {
 /// files called `SPLIT-00000-of-00004`, a missing shard is an error. Where files of several splits are named so, or lie in
 /// folders of that name, those of [`Discovery::split`] are taken, `train` by default.
 ///
-/// With [`Documents::Files`] a folder is walked and gives all its files, hidden ones excepted.
+/// With [`Documents::Files`] a folder is walked and gives all its files. Hidden files are left out, as by upstream and shells.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Input`] for an extension that is not read, a folder without a known one, a pattern that matches
@@ -129,7 +129,8 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
     }
     let name = input.to_string_lossy();
     if !input.exists() && name.contains(['*', '?', '[']) {
-        let paths = glob::glob(&name).map_err(|e| bad(format!("not a pattern: {e}")))?;
+        let as_shells = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+        let paths = glob::glob_with(&name, as_shells).map_err(|e| bad(format!("not a pattern: {e}")))?;
         let mut files = Vec::new();
         for path in paths {
             let path = path.map_err(|e| Error::Io { path: e.path().into(), source: e.into() })?;
@@ -303,23 +304,20 @@ fn format_of(path: &Path) -> Result<Format> {
     })
 }
 
-/// Entries of a folder by name.
+/// Entries of a folder by name, hidden ones excepted.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = std::fs::read_dir(dir)
         .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
         .map_err(Error::io(dir))?;
+    paths.retain(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
     paths.sort();
     Ok(paths)
 }
 
 fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for path in entries(dir)? {
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         // Links to folders are not followed: they can form a ring.
         let kind = std::fs::symlink_metadata(&path).map_err(Error::io(&path))?;
-        if hidden {
-            continue;
-        }
         if kind.is_dir() {
             walk(&path, files)?;
         } else if path.is_file() {

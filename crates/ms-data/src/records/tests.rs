@@ -197,7 +197,8 @@ fn a_list_of_items_without_bytes_may_only_be_empty() {
 #[test]
 fn csv_cells_may_hold_separators_line_ends_and_quotes() {
     let dir = tempfile::tempdir().unwrap();
-    let content = b"\xef\xbb\xbftext, n\r\n\"a, \"\"b\"\"\nc\",1\r\n\r\nplain 5\" pipe,\n\"\",x\nshort";
+    let content =
+        b"\xef\xbb\xbftext, n\r\n\"a, \"\"b\"\"\nc\",1\r\n\r\n \t \r\nplain 5\" pipe,\n\"\",x\nshort";
     assert_eq!(
         read(dir.path(), "a.csv", content).unwrap(),
         [
@@ -332,6 +333,11 @@ fn a_folder_gives_the_most_frequent_known_kind_by_name() {
     };
     assert_eq!(names(Documents::Records), ["a.jsonl", "b.jsonl"]);
     assert_eq!(names(Documents::Files), ["a.jsonl", "b.jsonl", "c.txt", "d.bin", "e.bin", "f.bin"]);
+    for hidden in ["._a.jsonl", ".g.txt", ".h.txt", ".i.txt"] {
+        std::fs::write(dir.path().join(hidden), b"\0").unwrap();
+    }
+    assert_eq!(names(Documents::Records), ["a.jsonl", "b.jsonl"]);
+    assert_eq!(discover(&dir.path().join("*.jsonl"), Documents::Records).unwrap().len(), 2);
 }
 
 proptest! {

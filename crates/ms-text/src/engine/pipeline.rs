@@ -138,7 +138,7 @@ impl PipelineEngine {
     fn reference(&self) -> Result<&ReferenceEngine> {
         let built = self.reference.get_or_init(|| {
             let definition = serde_json::from_slice(&self.definition).map_err(|e| e.to_string())?;
-            ReferenceEngine::new(&self.path, definition).map_err(|e| e.to_string())
+            ReferenceEngine::new(&self.path, definition).map_err(Error::into_reason)
         });
         built.as_ref().map_err(|reason| Error::Engine { path: self.path.clone(), reason: reason.clone() })
     }

@@ -509,7 +509,12 @@ fn a_profile_is_a_trace_with_operations_and_collectives() {
     command.args(["--profile-step-start", "1", "--profile-step-end", "3", "--profile-save-path"]);
     let done = command.arg(dir.path().join("p")).arg("--data-path").arg(&data).assert().success();
     let summary: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
-    let events = ms_trace::chrome::read(Path::new(summary["trace"].as_str().unwrap())).unwrap();
+    let trace = Path::new(summary["trace"].as_str().unwrap());
+    let events = ms_trace::chrome::read(trace).unwrap();
+    // Host, process, and the time to the millisecond, as Ascend's profiler names its folders.
+    let folder = trace.ancestors().nth(2).unwrap().file_name().unwrap().to_str().unwrap();
+    let time = folder.strip_suffix("_ascend_pt").unwrap().rsplit('_').next().unwrap();
+    assert!(time.len() == 17 && time.starts_with("20") && time.parse::<u64>().is_ok(), "{folder}");
     for rank in 0..2 {
         let count = |name: &str| events.iter().filter(|e| e.rank == rank && e.name == name).count();
         assert_eq!(count("iteration"), 2);
