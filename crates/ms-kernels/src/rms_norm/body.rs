@@ -239,10 +239,12 @@ fn gather<E: Element, N: Narrow>(
             v[l] *= rstd;
         }
     }
-    let normal = match unit_offset {
-        true => v,
-        false if N::BESIDE => how.round_two::<E>(v),
-        false => how.round_split::<E>(v),
+    let normal = if unit_offset {
+        v
+    } else if N::BESIDE {
+        how.round_two::<E>(v)
+    } else {
+        how.round_split::<E>(v)
     };
     let (dw, _) = dw.as_chunks_mut::<LANES>();
     for ((g, normal), dw) in g.iter().zip(&normal).zip(dw) {
