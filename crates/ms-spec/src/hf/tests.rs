@@ -162,6 +162,9 @@ fn what_is_wrong_is_named() {
     let said = message(json);
     assert!(said.contains("expected full_attention or sliding_attention for each layer, got"), "{said}");
     let mut json = sample_config("deepseek_v2");
+    let mut without = json.clone();
+    without.as_object_mut().unwrap().remove("n_group");
+    assert_eq!(message(without), "config.json: field `n_group` is missing");
     json["mlp_bias"] = json!(true);
     assert_eq!(
         message(json),

@@ -85,7 +85,11 @@ fn values_of_equal_heads(c: &mut ModelConfig) {
 const V2_CHOICE: &[Field] = &[
     Field::rule(
         |f, c| match f.text("topk_method")? {
-            Some("group_limited_greedy") => read_groups(f, c, GroupScore::Best(1)),
+            Some("group_limited_greedy") if c.moe.is_some() => {
+                f.need_of(&["n_group", "num_expert_group"])?;
+                f.need("topk_group")?;
+                read_groups(f, c, GroupScore::Best(1))
+            }
             _ => Ok(()),
         },
         |c, w| {
