@@ -8,7 +8,9 @@ use ms_ckpt::open;
 use ms_core::{DType, Region};
 use serde_json::{Value, json};
 
-const [EXPERTS, HIDDEN, WIDTH]: [usize; 3] = [4, 32, 64];
+const EXPERTS: usize = 4;
+const HIDDEN: usize = 32;
+const WIDTH: usize = 64;
 
 /// A tensor of a safetensors file: type, shape, bytes.
 type Tensor = (String, Vec<usize>, Vec<u8>);
@@ -57,7 +59,8 @@ fn folders(root: &Path) -> BTreeMap<String, Tensor> {
     // 1-bit sign, 2-bit exponent with bias 1, 1-bit mantissa: section 5.3.3 of the format.
     let number = |code: u8| {
         let (exponent, mantissa) = (i32::from(code >> 1 & 3), f64::from(code & 1));
-        let size = if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1) };
+        let size =
+            if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1) };
         if code & 8 == 0 { size } else { -size }
     };
     for layer in 0..3 {

@@ -156,7 +156,8 @@ mod tests {
     #[test]
     fn candidates_are_drawn_by_their_probabilities_and_each_once() {
         let p = [0.1, 0.4, 0.2, 0.05];
-        let all: Vec<Candidate> = p.iter().enumerate().map(|(i, p): (usize, &f64)| (p.ln(), 0, i as u32)).collect();
+        let all: Vec<Candidate> =
+            p.iter().enumerate().map(|(i, p): (usize, &f64)| (p.ln(), 0, i as u32)).collect();
         let mut rng = Rng::new(7, 0);
         let mut first = [0; 4];
         for _ in 0..10_000 {
@@ -173,7 +174,8 @@ mod tests {
         assert_eq!(likeliest, [1, 2, 0]);
         assert_eq!(pick(all, 9, Some(&mut rng)).len(), 4);
         // All of the probability: nothing is drawn.
-        let whole: Vec<Candidate> = [0.25f64, 0.75].iter().enumerate().map(|(i, p)| (p.ln(), 0, i as u32)).collect();
+        let whole: Vec<Candidate> =
+            [0.25f64, 0.75].iter().enumerate().map(|(i, p)| (p.ln(), 0, i as u32)).collect();
         assert!((0..50).all(|_| pick(whole.clone(), 2, Some(&mut rng))[0].2 == 1));
     }
 }

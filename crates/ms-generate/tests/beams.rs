@@ -74,7 +74,9 @@ fn beams_over_a_cache_find_what_the_described_search_finds() {
         // The likeliest first token ends texts: some end early.
         let first = after(&m, &[]);
         let end = (0..first.len()).max_by(|&a, &b| first[a].total_cmp(&first[b])).unwrap() as u32;
-        for (beams, penalty, end) in [(1, 1.0, 127), (2, 1.0, end), (4, 0.7, end), (3, 0.0, end), (3, 2.0, 126)] {
+        for (beams, penalty, end) in
+            [(1, 1.0, 127), (2, 1.0, end), (4, 0.7, end), (3, 0.0, end), (3, 2.0, 126)]
+        {
             let limits = Limits { max_new_tokens: 14, stop_tokens: vec![end] };
             let Found { tokens, score, finish } =
                 beam_search(&m, &PROMPT, &search(beams, penalty), &limits).unwrap();
@@ -92,7 +94,8 @@ fn as_many_beams_as_tokens_find_the_likeliest_text() {
     let vocab = m.config().vocab as u32;
     let first = after(&m, &[]);
     let text = |t: u32| (after(&m, &[t]).into_iter().enumerate()).map(move |(u, p)| (vec![t, u as u32], p));
-    let all = (0..vocab).flat_map(|t| text(t).map(|(tokens, p)| (tokens, p + first[t as usize])).collect::<Vec<_>>());
+    let all = (0..vocab)
+        .flat_map(|t| text(t).map(|(tokens, p)| (tokens, p + first[t as usize])).collect::<Vec<_>>());
     let (want, sum) = all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
     let limits = Limits { max_new_tokens: 2, stop_tokens: vec![] };
     let found = beam_search(&m, &PROMPT, &search(vocab as usize, 1.0), &limits).unwrap();
@@ -105,7 +108,8 @@ fn drawn_beams_repeat_with_their_seed() {
     let m = open("llama3_gqa");
     let limits = Limits { max_new_tokens: 8, stop_tokens: vec![] };
     let with = |seed, rule: Sampling| {
-        let search = BeamSearch { beams: 2, length_penalty: 1.0, drawn: true, rule: Sampling { seed, ..rule } };
+        let search =
+            BeamSearch { beams: 2, length_penalty: 1.0, drawn: true, rule: Sampling { seed, ..rule } };
         beam_search(&m, &PROMPT, &search, &limits).unwrap().tokens
     };
     let rule = Sampling { temperature: 1.0, top_k: 50, top_p: 0.95, ..Sampling::GREEDY };

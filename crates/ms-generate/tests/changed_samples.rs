@@ -82,7 +82,12 @@ fn samples_under_other_configurations_have_the_logits_of_transformers() {
 /// module that it is in the others.
 #[test]
 fn weights_without_the_name_of_the_base_module_are_found() {
-    for (sample, base) in [("gpt2", "transformer."), ("bloom", "transformer."), ("llama3_gqa", "model."), ("mamba2", "backbone.")] {
+    for (sample, base) in [
+        ("gpt2", "transformer."),
+        ("bloom", "transformer."),
+        ("llama3_gqa", "model."),
+        ("mamba2", "backbone."),
+    ] {
         let (from, dir) = (golden_model(sample).unwrap(), tempfile::tempdir().unwrap());
         std::fs::copy(from.join("config.json"), dir.path().join("config.json")).unwrap();
         let bytes = std::fs::read(from.join("model.safetensors")).unwrap();

@@ -548,9 +548,13 @@ fn windows_of_some_layers_are_ministrals() {
     assert!(args.get("interleave_sliding_window").is_some());
     for class in ["mistral", "phi3"] {
         let mut json = minimal(class);
-        (json["sliding_window"], json["layer_types"]) = (json!(8), json!(["full_attention", "sliding_attention"]));
+        (json["sliding_window"], json["layer_types"]) =
+            (json!(8), json!(["full_attention", "sliding_attention"]));
         let said = read_config(&json).unwrap_err().to_string();
-        assert!(said.contains("`layer_types`: expected sliding_attention in all layers, got"), "{class}: {said}");
+        assert!(
+            said.contains("`layer_types`: expected sliding_attention in all layers, got"),
+            "{class}: {said}"
+        );
         json["sliding_window"] = Value::Null;
         assert_eq!(read_config(&json).unwrap().sliding_window, None);
     }

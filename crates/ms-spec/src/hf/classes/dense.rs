@@ -4,15 +4,19 @@ use serde_json::{Value, json};
 
 use crate::field::Field;
 use crate::hf::class::{Class, class};
-use crate::hf::common::{ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_BY_LAYER, WINDOW_SWITCHED};
+use crate::hf::common::{
+    ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_BY_LAYER, WINDOW_SWITCHED,
+};
 use crate::hf::rope::{PARTIAL_ROPE, PHI_ROPE, ROPE, only_longrope};
 use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Biases, Block};
 use crate::{Family, ModelConfig, QkNorm, Rope};
 
 /// The classes of this file. A model without a class gets the first one that can describe it.
-pub(super) const CLASSES: &[Class] =
-    &[LLAMA, QWEN2, QWEN3, MINISTRAL, MISTRAL, GLM, GLM4, OLMO2, PHI3, SEED_OSS, AQUILA, INTERNLM, INTERNLM2, INTERNLM3];
+pub(super) const CLASSES: &[Class] = &[
+    LLAMA, QWEN2, QWEN3, MINISTRAL, MISTRAL, GLM, GLM4, OLMO2, PHI3, SEED_OSS, AQUILA, INTERNLM, INTERNLM2,
+    INTERNLM3,
+];
 
 /// Llama 1 to 3 and what shares its classes.
 const LLAMA: Class = class!(
@@ -104,7 +108,9 @@ const ROTARY: Field = Field::rule(
     |f, c| {
         let Some(own) = f.object("rotary")? else { return Ok(()) };
         if let Some(other) = own.text("type")?.filter(|kind| !["origin", "dynamic"].contains(kind)) {
-            return Err(f.unsupported(format!("rotary type `{other}` is not supported; supported: origin, dynamic")));
+            return Err(
+                f.unsupported(format!("rotary type `{other}` is not supported; supported: origin, dynamic"))
+            );
         }
         c.rope = Rope::plain(own.float("base")?.unwrap_or(10_000.0));
         Ok(())

@@ -8,9 +8,9 @@ use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, MLP_BIAS, NAMES, Names, SIZES, heads, sizes};
 use crate::hf::latent::{INDEX_OWNERS, INDEXER, LATENT, MLA, mla};
 use crate::hf::moe::{
-    GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_FROM_3, NOAUX, NOAUX_WORDS, NONE_WITHOUT, PLAIN_NETWORKS, RENORMALISE,
-    ROUTER, SCALE, SHARED_1, SHARED_2, WIDTH, count, experts, moe, read_groups, router, shared, top_k,
-    write_groups,
+    GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_FROM_3, NOAUX, NOAUX_WORDS, NONE_WITHOUT, PLAIN_NETWORKS,
+    RENORMALISE, ROUTER, SCALE, SHARED_1, SHARED_2, WIDTH, count, experts, moe, read_groups, router, shared,
+    top_k, write_groups,
 };
 use crate::hf::rope::{INTERLEAVED_ROPE, ROPE};
 use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
