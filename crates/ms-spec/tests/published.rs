@@ -162,7 +162,7 @@ const MODELS: &[(&str, usize)] = &[
         r#"{"model_type": "minicpm3", "dim_model_base": 256, "hidden_size": 2560, "intermediate_size": 6400, "kv_lora_rank": 256,
         "num_attention_heads": 40, "num_hidden_layers": 62, "num_key_value_heads": 40, "q_lora_rank": 768, "qk_nope_head_dim": 64,
         "qk_rope_head_dim": 32, "scale_depth": 1.4, "scale_emb": 12, "vocab_size": 73448}"#,
-        4_074_106_880,
+        4_073_875_968,
     ),
     (
         r#"{"model_type": "gpt_oss", "attention_bias": true, "experts_per_token": 4, "head_dim": 64, "hidden_size": 2880,
