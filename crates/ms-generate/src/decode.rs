@@ -58,12 +58,12 @@ pub fn generate(
 }
 
 /// Tokens that a prompt of `prompt` tokens and its continuation have at most.
-pub(crate) fn room(m: &LoadedModel, prompt: usize, limits: &Limits) -> usize {
+fn room(m: &LoadedModel, prompt: usize, limits: &Limits) -> usize {
     prompt.saturating_add(limits.max_new_tokens).min(m.model.max_position())
 }
 
 /// Checks that every prompt can be continued.
-pub(crate) fn check(m: &LoadedModel, prompts: &[Vec<u32>]) -> Result<()> {
+fn check(m: &LoadedModel, prompts: &[Vec<u32>]) -> Result<()> {
     let max = m.model.max_position();
     for (index, prompt) in prompts.iter().enumerate() {
         if prompt.is_empty() {

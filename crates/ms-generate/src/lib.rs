@@ -5,12 +5,10 @@
 //!   Generation, chat and evaluation all use it.
 //! - [`generate`] and [`resume`] continue several prompts at once and hand out each token as it is chosen; [`Sampling`] says
 //!   how it is chosen.
-//! - [`beam_search`] continues one prompt by several beams.
 //!
 //! The unit of work is one pass over the newest token of every unfinished sequence, so a server could later let sequences
 //! join and leave between passes.
 
-mod beams;
 mod decode;
 mod error;
 mod memory_estimate;
@@ -19,7 +17,6 @@ mod quantization;
 mod sampling;
 mod session;
 
-pub use beams::{BeamSearch, Found, beam_search};
 pub use decode::{Finish, Generated, Limits, generate, log_softmax, resume};
 pub use error::{Error, Result};
 pub use memory_estimate::{MemoryEstimate, MemoryRequest};

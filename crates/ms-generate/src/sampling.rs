@@ -100,19 +100,6 @@ impl Sampler {
         if self.rule.temperature == 0.0 || self.rule.top_k == 1 {
             return argmax(logits);
         }
-        let total: f64 = self.weigh(logits).iter().map(|c| c.1).sum();
-        let mut rest = self.rng.uniform() * total;
-        for &(token, weight) in &self.candidates {
-            rest -= weight;
-            if rest < 0.0 {
-                return token;
-            }
-        }
-        self.candidates.last().map_or(0, |c| c.0)
-    }
-
-    /// The tokens that can follow, likeliest first, each with its share of their probability times any number.
-    pub(crate) fn weigh(&mut self, logits: &[f64]) -> &[(u32, f64)] {
         self.candidates.clear();
         // Less the largest, so that no temperature is too small.
         let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -145,7 +132,15 @@ impl Sampler {
             let kept = self.candidates.iter().take_while(|c| c.1 >= self.rule.min_p).count().max(1);
             self.candidates.truncate(kept);
         }
-        &self.candidates
+        let total: f64 = self.candidates.iter().map(|c| c.1).sum();
+        let mut rest = self.rng.uniform() * total;
+        for &(token, weight) in &self.candidates {
+            rest -= weight;
+            if rest < 0.0 {
+                return token;
+            }
+        }
+        self.candidates.last().map_or(0, |c| c.0)
     }
 }
 

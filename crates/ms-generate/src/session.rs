@@ -61,20 +61,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gives slot `i` what slot `from[i]` holds.
-    ///
-    /// # Errors
-    /// If rows cannot be moved.
-    ///
-    /// # Panics
-    /// If there is not one number of a slot for each slot.
-    pub fn rearrange(&mut self, from: &[usize]) -> Result<()> {
-        self.cache.rearrange(from)?;
-        self.tokens = from.iter().map(|&slot| self.tokens[slot].clone()).collect();
-        self.numbers = from.iter().map(|&slot| self.numbers[slot]).collect();
-        Ok(())
-    }
-
     /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens, in f64 whatever they
     /// were computed in.
     ///

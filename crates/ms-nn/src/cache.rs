@@ -131,29 +131,6 @@ impl LayerCache {
         Ok(())
     }
 
-    /// Gives every slot what slot `from` of it holds: `held` tokens of `capacity`.
-    fn rearrange(&mut self, from: &[usize], capacity: usize, held: &[usize]) -> ms_core::Result<()> {
-        let tokens = |rows: &mut Tensor| move_rows(rows, capacity, from, |slot| held[slot]);
-        match self {
-            Self::Attention { keys, values, index } => {
-                [keys, values].into_iter().chain(index).try_for_each(tokens)
-            }
-            Self::Rows { rows, pools } => {
-                tokens(rows)?;
-                for pool in pools.iter_mut().flatten() {
-                    let (span, most) = (pool.span, pool.most);
-                    pool.history.iter_mut().try_for_each(|rows| move_rows(rows, span, from, |_| span))?;
-                    move_rows(&mut pool.entries, most, from, |_| most)?;
-                }
-                Ok(())
-            }
-            Self::Recurrent { history, states } => {
-                [history, states].into_iter().try_for_each(|kept| move_rows(&mut kept.rows, 1, from, |_| 1))
-            }
-            Self::None => Ok(()),
-        }
-    }
-
     /// Forgets what a recurrent layer knows of a slot.
     fn reset(&mut self, slot: usize) {
         if let Self::Recurrent { history, states } = self {
@@ -174,21 +151,6 @@ fn grow_rows(rows: &mut Tensor, [from, to]: [usize; 2], held: &[usize]) -> ms_co
     grown
         .put_rows(rows, slots.flat_map(|(slot, &n)| (0..n).map(move |i| (slot * to + i, slot * from + i))))?;
     *rows = grown;
-    Ok(())
-}
-
-/// Gives every slot, of `each` rows, the rows that slot `from` of it has: the first ones, as many as `held` says.
-fn move_rows(
-    rows: &mut Tensor,
-    each: usize,
-    from: &[usize],
-    held: impl Fn(usize) -> usize,
-) -> ms_core::Result<()> {
-    let mut moved = Tensor::zeros(rows.arena(), rows.dtype(), [from.len() * each, rows.as_matrix().1]);
-    let slots = from.iter().enumerate();
-    let places = slots.flat_map(|(to, &slot)| (0..held(slot)).map(move |i| (to * each + i, slot * each + i)));
-    moved.put_rows(rows, places)?;
-    *rows = moved;
     Ok(())
 }
 
@@ -342,24 +304,6 @@ impl KvCache {
                 layer.grow([self.capacity, capacity], &self.lengths)?;
             }
             self.capacity = capacity;
-        }
-        Ok(())
-    }
-
-    /// Gives slot `i` what slot `from[i]` holds; one layer at a time is in memory twice.
-    ///
-    /// # Errors
-    /// If rows cannot be moved.
-    ///
-    /// # Panics
-    /// If there is not one number of a slot for each slot.
-    pub fn rearrange(&mut self, from: &[usize]) -> Result<()> {
-        assert_eq!(from.len(), self.lengths.len(), "a number for each slot");
-        if from.iter().enumerate().any(|(to, slot)| to != *slot) {
-            for layer in &mut self.layers {
-                layer.rearrange(from, self.capacity, &self.lengths)?;
-            }
-            self.lengths = from.iter().map(|&slot| self.lengths[slot]).collect();
         }
         Ok(())
     }

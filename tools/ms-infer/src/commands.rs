@@ -10,10 +10,6 @@ pub(crate) enum Command {
     Greedy,
     /// `--task do_sample`, likewise.
     Sample,
-    /// `--task beam_search`, likewise.
-    Beams,
-    /// `--task beam_search_with_sampling`, likewise.
-    SampledBeams,
 }
 
 /// What commands are called.
@@ -22,14 +18,12 @@ pub(crate) const CHAT: &str = "chat";
 pub(crate) const LOGITS: &str = "logits";
 const GREEDY: &str = "--task greedy";
 const SAMPLE: &str = "--task do_sample";
-const BEAMS: &str = "--task beam_search";
-const SAMPLED_BEAMS: &str = "--task beam_search_with_sampling";
 
 /// All of them; those that make texts, those that draw them, and those that may put turns into a template.
-pub(crate) const EVERY: &[&str] = &[GENERATE, CHAT, LOGITS, GREEDY, SAMPLE, BEAMS, SAMPLED_BEAMS];
-pub(crate) const TEXTS: &[&str] = &[GENERATE, CHAT, GREEDY, SAMPLE, BEAMS, SAMPLED_BEAMS];
-pub(crate) const DRAWN: &[&str] = &[GENERATE, CHAT, SAMPLE, SAMPLED_BEAMS];
-pub(crate) const TURNS: &[&str] = &[CHAT, GREEDY, SAMPLE, BEAMS, SAMPLED_BEAMS];
+pub(crate) const EVERY: &[&str] = &[GENERATE, CHAT, LOGITS, GREEDY, SAMPLE];
+pub(crate) const TEXTS: &[&str] = &[GENERATE, CHAT, GREEDY, SAMPLE];
+pub(crate) const DRAWN: &[&str] = &[GENERATE, CHAT, SAMPLE];
+pub(crate) const TURNS: &[&str] = &[CHAT, GREEDY, SAMPLE];
 
 impl Command {
     /// What it is called.
@@ -40,8 +34,6 @@ impl Command {
             Self::Logits => LOGITS,
             Self::Greedy => GREEDY,
             Self::Sample => SAMPLE,
-            Self::Beams => BEAMS,
-            Self::SampledBeams => SAMPLED_BEAMS,
         }
     }
 }

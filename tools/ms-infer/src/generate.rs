@@ -179,22 +179,6 @@ fn several(
     done.into_iter().zip(texts).enumerate().map(whole).collect()
 }
 
-/// The text of an answer without the tokens that `end` it, up to a text that ends it.
-pub(crate) fn text_of(o: &Options, tokenizer: &Tokenizer, tokens: &[u32], end: &[u32]) -> Result<String> {
-    let mut pieces = Detokenizer::behind(tokenizer, true, &[]);
-    let mut stops = StopTexts::new(o.generation.stops.clone());
-    for &token in tokens.iter().filter(|token| !end.contains(token)) {
-        if let Some(piece) = pieces.push(token)?.filter(|_| !stops.found) {
-            stops.push(&piece);
-        }
-    }
-    if let Some(rest) = pieces.finish()?.filter(|_| !stops.found) {
-        stops.push(&rest);
-    }
-    stops.rest();
-    Ok(stops.text)
-}
-
 /// A text that grows until one of some texts occurs in it.
 struct StopTexts {
     stops: Vec<String>,

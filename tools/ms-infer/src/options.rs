@@ -8,7 +8,7 @@ use std::path::PathBuf;
 options! {
     /// What the model is asked.
     pub(crate) struct GenerationOptions in "Generation" {
-        pub(crate) tasks: Vec<String> = "--task", "tasks to run: greedy, do_sample, beam_search, beam_search_with_sampling, chat", group = "Task";
+        pub(crate) tasks: Vec<String> = "--task", "tasks to run: greedy, do_sample, chat", group = "Task";
         pub(crate) prompts: Vec<String> = "--prompt", "texts to continue, one after the other (- reads one from stdin); in a chat, its first turn", own = own("prompt"), by = TEXTS;
         pub(crate) at_once: usize = "--prompts-at-once", "maximum number of prompts processed in parallel, each with its own cache; every text is what it is alone", range = "[1,8]", own = own_or("prompts_at_once", "1"), by = &[GENERATE];
         pub(crate) max_new_tokens: i64 = "--max-new-tokens", "maximum number of tokens to generate (-1: until the context is full)", range = "[-1,268435456]", by = TEXTS;

@@ -82,7 +82,7 @@ fn generation_streams_what_json_reports_and_a_seed_repeats_it() {
 }
 
 #[test]
-fn without_a_task_all_of_upstreams_are_done_in_their_order() {
+fn without_a_task_all_of_upstreams_are_done_but_beam_search_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     tiny_model(dir.path());
     let run = |more: &[&str]| {
@@ -93,21 +93,16 @@ fn without_a_task_all_of_upstreams_are_done_in_their_order() {
             .map(|t| String::from_utf8_lossy(t).into_owned());
         (out, said)
     };
-    let (all, _) = run(&[]);
+    let (all, said) = run(&[]);
+    assert!(said.contains("beam search"), "{said}");
     // Without the seconds, each is what its name alone gives.
     let lines = |text: &str| {
         text.lines().filter(|l| !l.starts_with("Elapsed")).map(str::to_owned).collect::<Vec<_>>()
     };
-    let tasks = ["greedy", "do_sample", "beam_search", "beam_search_with_sampling", "chat"];
-    let parts: Vec<String> = tasks.iter().flat_map(|t| lines(&run(&["--task", t]).0)).collect();
+    let parts: Vec<String> =
+        ["greedy", "do_sample", "chat"].iter().flat_map(|t| lines(&run(&["--task", t]).0)).collect();
     assert_eq!(lines(&all), parts);
-    assert!(tasks[..4].iter().all(|task| all.contains(&format!("== {task} =="))), "{all}");
-    // Without drawing it is the same search; a stop text ends what it finds, too.
-    let beams = |more: &[&str]| lines(&run(&[&["--task"], more].concat()).0)[1..].to_vec();
-    let found = beams(&["beam_search"]);
-    assert_eq!(beams(&["beam_search_with_sampling", "--temperature", "0"]), found);
-    let (_, said) = run(&["--task", "beam_search", "--top-k", "3"]);
-    assert!(said.contains("--top-k has no effect in --task beam_search"), "{said}");
+    assert!(all.contains("== greedy ==") && all.contains("== do_sample =="), "{all}");
     // A template makes a turn of the prompt, as it does in a chat.
     let answer = |task: &str| run(&["--task", task, "--prompt-type", "qwen", "--temperature", "0"]);
     let ((greedy, said), (chat, _)) = (answer("greedy"), answer("chat"));

@@ -71,7 +71,7 @@ fn scales(mut w: [Lanes; 2], unit_offset: bool) -> [Lanes; 2] {
     w
 }
 
-/// `y = w · x · rstd`, the product of `x` and `rstd` rounded; with a unit offset only `y` is.
+/// `y = w · x · rstd`, the product of `x` and `rstd` rounded.
 #[inline(always)]
 pub(crate) fn scaled<E: Element>(
     how: impl Narrow,
@@ -111,7 +111,7 @@ fn scaled_chunk<E: Element>(
             x[l] *= rstd;
         }
     }
-    let mut normal = if unit_offset { x } else { how.round_split::<E>(x) };
+    let mut normal = how.round_split::<E>(x);
     for (normal, w) in normal.iter_mut().zip(&w) {
         for l in 0..LANES {
             normal[l] *= w[l];
@@ -239,13 +239,7 @@ fn gather<E: Element, N: Narrow>(
             v[l] *= rstd;
         }
     }
-    let normal = if unit_offset {
-        v
-    } else if N::BESIDE {
-        how.round_two::<E>(v)
-    } else {
-        how.round_split::<E>(v)
-    };
+    let normal = if N::BESIDE { how.round_two::<E>(v) } else { how.round_split::<E>(v) };
     let (dw, _) = dw.as_chunks_mut::<LANES>();
     for ((g, normal), dw) in g.iter().zip(&normal).zip(dw) {
         for l in 0..LANES {

@@ -61,8 +61,7 @@ pub(crate) fn unit_rows(width: usize) -> usize {
 /// | `x`    | `[T,H]` | `E`   | activations, rows contiguous |
 /// | `w`    | `[H]`   | `E`   | scale                        |
 ///
-/// Sums in f32. For bf16 the normalised row is rounded to bf16 before it is scaled, as upstream does; with a unit offset it is
-/// scaled in f32 and rounded last, as Hugging Face's Gemma and upstream's `--rmsnorm-weight-in-fp32` do.
+/// Sums in f32. For bf16 the normalised row is rounded to bf16 before it is scaled, as upstream does.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if the operands do not fit `w` and `rstd`.

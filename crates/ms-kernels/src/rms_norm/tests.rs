@@ -30,14 +30,9 @@ fn pytorch_goldens_are_met() {
         let mut y = vec![bf16::ZERO; x.len()];
         forward(&cpu, &mut y, &mut rstd, &x, &w, &options).unwrap();
         assert_eq!(y, g["y_bf16"].bf16(), "the bf16 cast order is upstream's to the bit");
-        // Upstream rounds three times without its fused kernel: up to two steps of bf16 apart.
         let gemma = Options { unit_offset: true, ..options };
         forward(&cpu, &mut y, &mut rstd, &x, &w, &gemma).unwrap();
-        assert_close("unit offset", &wide(&y), &g["y_bf16_unit_offset"].values, 1.2e-2, 1e-6);
-        let last = |(i, x): (usize, &bf16)| {
-            bf16::from_f32(x.to_f32() * rstd[i / w.len()] * (1.0 + w[i % w.len()].to_f32()))
-        };
-        assert_eq!(y, x.iter().enumerate().map(last).collect::<Vec<_>>(), "the cast is last");
+        assert_close("unit offset", &wide(&y), &g["y_bf16_unit_offset"].values, 8e-3, 1e-6);
     }
 }
 
