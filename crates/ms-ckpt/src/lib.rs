@@ -33,6 +33,7 @@ pub mod layout;
 mod lens;
 mod load;
 mod merge;
+mod mxfp4;
 mod name;
 mod nf4;
 mod open;

@@ -8,6 +8,7 @@ use ms_core::{DType, Region, Shape};
 
 use crate::Mapped;
 use crate::fp8::Blocks;
+use crate::mxfp4::Factors;
 use crate::name::Name;
 use crate::nf4::Quantised;
 
@@ -37,6 +38,9 @@ pub(crate) enum Codes {
     FourBit(Quantised),
     /// 8-bit floats with a scale per block.
     Blocks(Blocks),
+    /// 4-bit floats with a power of two per block, in the order of the model's tensor, whose last two dimensions `shape` has
+    /// the other way round.
+    Factored(Factors),
     /// 8-bit floats whose scales were not looked for: only while a folder is opened.
     Unscaled,
     /// Nothing in any file: zeros, for a tensor that a format does not have.
@@ -62,6 +66,7 @@ impl Codes {
         match self {
             Self::FourBit(codes) => codes.read(bytes(), stored.start, first, n, stored.dtype, out),
             Self::Blocks(codes) => codes.read(files, bytes(), stored.start, first, n, out),
+            Self::Factored(factors) => factors.read(files, bytes(), stored.start, first, n, out),
             Self::Zeros => out.resize(out.len() + n * stored.dtype.size(), 0),
             Self::Unscaled => unreachable!("no open checkpoint has codes without scales"),
         }

@@ -77,3 +77,31 @@ fn samples_under_other_configurations_have_the_logits_of_transformers() {
         assert_close(&what, last, &case.logits, 0.0, 1e-3);
     }
 }
+
+/// GPT-2 and Bloom are published as models without an output layer, any model may be saved as one: names begin behind the
+/// module that it is in the others.
+#[test]
+fn weights_without_the_name_of_the_base_module_are_found() {
+    for (sample, base) in [
+        ("gpt2", "transformer."),
+        ("bloom", "transformer."),
+        ("llama3_gqa", "model."),
+        ("mamba2", "backbone."),
+    ] {
+        let (from, dir) = (golden_model(sample).unwrap(), tempfile::tempdir().unwrap());
+        std::fs::copy(from.join("config.json"), dir.path().join("config.json")).unwrap();
+        let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+        let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header = String::from_utf8(bytes[8..8 + length].to_vec()).unwrap();
+        let bare = header.replace(&format!("\"{base}"), "\"");
+        assert_ne!(bare, header, "{sample}");
+        let file = [&bytes[..8], format!("{bare:length$}").as_bytes(), &bytes[8 + length..]].concat();
+        std::fs::write(dir.path().join("model.safetensors"), file).unwrap();
+        let logits = |folder: &std::path::Path| {
+            let model = LoadedModel::open(folder, DType::F32, ms_cpu::device(1).unwrap(), Some(8));
+            let model = model.unwrap_or_else(|e| panic!("{sample}: {e}"));
+            model.logits(&[1, 2, 3, 4, 5, 6, 7, 8], &[0, 8]).unwrap()
+        };
+        assert_eq!(logits(dir.path()), logits(&from), "{sample}");
+    }
+}

@@ -43,7 +43,19 @@ impl Family {
 
     /// The usual name of a tensor that a program spells differently.
     pub fn usual(self, name: &str) -> Option<String> {
-        self.respelled.and_then(|other| other.usual(name))
+        let respelled = self.respelled.and_then(|other| other.usual(name));
+        respelled.or_else(|| self.in_base_module(name))
+    }
+
+    /// The usual name of a tensor of a model that was saved without its output layer, as GPT-2 and Bloom are published: it lacks
+    /// the module that the others are parts of.
+    ///
+    /// # Source
+    /// transformers 5.24, `rename_source_key` in `core_model_loading.py`, `base_model_prefix`.
+    fn in_base_module(self, name: &str) -> Option<String> {
+        let (base, _) = self.pattern("embed")?.split_once('.')?;
+        let part = name.split_once('.').map_or(name, |(part, _)| part);
+        self.tensors.has_module(&format!("{base}.{part}.")).then(|| format!("{base}.{name}"))
     }
 
     /// What files of ours call it: `deepseek_v3`.

@@ -160,6 +160,7 @@ fn above_zero(field: &str) -> bool {
     matches!(
         field,
         "attention_factor"
+            | "base"
             | "beta_fast"
             | "beta_slow"
             | "dim_model_base"

@@ -302,7 +302,8 @@ pub struct Mamba2 {
     pub dt_limit: (f64, Option<f64>),
     /// Range of the initial `dt`.
     pub dt_init: (f64, f64),
-    /// The residual stream is in float32.
+    /// The residual stream of Hugging Face's class is in float32. Only its file says so: layers add in the model's type, as
+    /// Megatron's do.
     pub residual_f32: bool,
     /// Epsilon of the norm after the gate. Megatron's mixer fixes it, regardless of the layers' norms.
     #[serde(default = "Mamba2::megatron_norm_eps")]

@@ -145,6 +145,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
             by_name.entry(usual).or_insert(i);
         }
     }
+    super::mxfp4_factors::pair(&files, &mut stored, &mut by_name)?;
     super::fp8_scales::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
     drop_surplus_rows(&config, &by_name, &mut stored);
     super::tied::settle(path, &mut config, &files, &stored, &mut by_name)?;
@@ -263,7 +264,8 @@ fn assemble(
                 });
             }
             dtype = Some(dtype.map_or(stored[i].dtype, |other| common(other, stored[i].dtype)));
-            if named.lens.transposed && stored[i].quantised.is_some() {
+            let turned = |codes: &Codes| matches!(codes, Codes::Factored(_));
+            if stored[i].quantised.as_deref().is_some_and(|codes| turned(codes) != named.lens.transposed) {
                 let what = format!("tensor {}: codes of a turned matrix are not supported", named.name);
                 return Err(Error::malformed(files[stored[i].file].path(), what));
             }

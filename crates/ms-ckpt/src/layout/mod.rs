@@ -10,6 +10,7 @@ mod fsdp2;
 pub mod hf;
 pub(crate) mod hints;
 pub mod mcore;
+mod mxfp4_factors;
 mod names;
 mod number;
 pub(crate) mod optimizer;

@@ -185,14 +185,28 @@ pub(super) const QUERY_SCALAR: Field = Field::whole_as(
 /// The embedding is multiplied by the root of the hidden size.
 pub(super) const ROOT_EMBEDDING: Field = Field::then(|c| c.scales.root = true);
 
-/// A sliding window in every layer, unless `layer_types` says otherwise.
+/// A sliding window in every layer.
+///
+/// # Source
+/// transformers 5.24: `layer_types` changes nothing in the classes of `mistral`, which warns of it, `mixtral`, `phi3`, `phimoe`.
 pub(super) const WINDOW: Field = Field::rule(
+    |f, c| {
+        read_window(f, c)?;
+        let listed = f.texts("layer_types")?.unwrap_or_default();
+        if c.sliding_window.is_some() && listed.iter().any(|kind| *kind != "sliding_attention") {
+            return Err(f.wrong("layer_types", "sliding_attention in all layers", &Value::from(listed)));
+        }
+        Ok(())
+    },
+    |c, w| w.set("sliding_window", json!(c.sliding_window)),
+);
+
+/// A sliding window in every layer, unless `layer_types` says otherwise.
+pub(super) const WINDOW_BY_LAYER: Field = Field::rule(
     |f, c| windows(f, c, |_| false),
     |c, w| {
         w.set("sliding_window", json!(c.sliding_window));
-        if c.pattern.iter().any(|l| l.global) {
-            tell_kinds(c, w);
-        }
+        tell_kinds(c, w);
     },
 );
 

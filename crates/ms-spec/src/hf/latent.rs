@@ -83,8 +83,10 @@ fn index_owners(f: &Fields<'_>, layers: usize) -> Result<Vec<bool>> {
     if let Some(types) = f.texts("indexer_types")? {
         return Ok(types.iter().map(|t| *t == "full").collect());
     }
-    if let Some(Value::String(pattern)) = f.get("index_topk_pattern") {
-        return Ok(pattern.chars().map(|c| c == 'F').collect());
+    match f.get("index_topk_pattern") {
+        Some(Value::String(pattern)) => return Ok(pattern.chars().map(|c| c == 'F').collect()),
+        Some(Value::Array(kinds)) => return Ok(kinds.iter().map(|kind| kind == "full").collect()),
+        _ => {}
     }
     let Some(freq) = f.size("index_topk_freq")?.filter(|&n| n > 0) else { return Ok(vec![true; layers]) };
     let skip = f.size("index_skip_topk_offset")?.unwrap_or(2);

@@ -56,6 +56,10 @@ fn width_of_dense_layers(c: &mut ModelConfig) {
     moe(c).into_iter().for_each(|m| m.ffn = ffn);
 }
 
+/// Dense MLPs and shared experts of the class may have biases; routed experts do not.
+pub(super) const PLAIN_NETWORKS: Field =
+    Field::only("mlp_bias", false, "a bias in networks of a model with experts").read_only();
+
 /// So many shared experts, each as wide as a routed one.
 pub(super) const fn shared(name: &'static str) -> Field {
     Field::size_as(
@@ -243,7 +247,7 @@ fn which_layers(f: &Fields<'_>, layers: usize, first: usize) -> Result<Vec<bool>
     if let Some(listed) = listed {
         return Ok((0..layers).map(|l| listed.contains(&l)).collect());
     }
-    let first = f.size("first_k_dense_replace")?.unwrap_or(first);
+    let first = f.size_of(&["first_k_dense_replace", "moe_layer_num_skipped"])?.unwrap_or(first);
     let freq = f.size("moe_layer_freq")?.unwrap_or(1).max(1);
     let step = f.size("decoder_sparse_step")?.unwrap_or(1).max(1);
     let dense = f.sizes("mlp_only_layers")?.unwrap_or_default();

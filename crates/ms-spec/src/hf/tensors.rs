@@ -18,6 +18,12 @@ impl Tensors {
         own.or_else(|| self.parent.and_then(|p| p.pattern(key))).filter(|p| !p.is_empty())
     }
 
+    /// Whether a pattern begins so.
+    pub(crate) fn has_module(&self, module: &str) -> bool {
+        let own = self.rows.iter().any(|r| r.1.starts_with(module));
+        own || self.parent.is_some_and(|p| p.has_module(module))
+    }
+
     /// Whether the class has no bias for this key.
     pub(crate) fn without_bias(&self, key: &str) -> bool {
         let own = self.rows.iter().any(|r| r.0.strip_suffix(".bias") == Some(key));

@@ -162,6 +162,9 @@ fn what_is_wrong_is_named() {
     let said = message(json);
     assert!(said.contains("expected full_attention or sliding_attention for each layer, got"), "{said}");
     let mut json = sample_config("deepseek_v2");
+    let mut without = json.clone();
+    without.as_object_mut().unwrap().remove("n_group");
+    assert_eq!(message(without), "config.json: field `n_group` is missing");
     json["mlp_bias"] = json!(true);
     assert_eq!(
         message(json),
@@ -492,4 +495,89 @@ fn the_window_of_the_first_qwen_ends_where_its_class_stretches() {
     assert_eq!(window(&json), 16);
     json["use_dynamic_ntk"] = json!(false);
     assert_eq!(window(&json), 64);
+}
+
+/// Published: `MiniCPM3-4B`, whose file has neither the size of a value nor a tied output layer.
+#[test]
+fn fields_that_published_files_of_minicpm3_lack_follow_from_others() {
+    let mut json = sample_config("minicpm3");
+    let whole = read_config(&json).unwrap();
+    for name in ["v_head_dim", "tie_word_embeddings", "num_key_value_heads"] {
+        json.as_object_mut().unwrap().remove(name);
+    }
+    assert_eq!(read_config(&json).unwrap(), whole);
+    // transformers 5.24, `MiniCPM3Config`: null is a factor of 1.
+    (json["scale_depth"], json["dim_model_base"]) = (Value::Null, Value::Null);
+    let scales = read_config(&json).unwrap().scales;
+    assert_eq!((scales.residual, scales.logits), (1.0, 1.0));
+    json["mlp_bias"] = json!(true);
+    assert!(read_config(&json).unwrap().bias.mlp);
+}
+
+/// Published: `internlm-7b` and `internlm-20b`.
+#[test]
+fn the_first_internlm_rotates_by_an_object_of_its_own() {
+    let mut json = sample_config("internlm");
+    json["rotary"] = json!({"base": 50_000, "type": "dynamic"});
+    let c = read_config(&json).unwrap();
+    assert_eq!(c.rope, crate::Rope::plain(50_000.0));
+    let written = write_config(&c, Dialect::V4).unwrap();
+    assert_eq!(written["rotary"], json!({"base": 50_000.0, "type": "dynamic"}));
+    assert_eq!(read_config(&written).unwrap(), c);
+    json["rotary"]["type"] = json!("linear");
+    let said = read_config(&json).unwrap_err().to_string();
+    assert!(said.contains("rotary type `linear` is not supported; supported: origin, dynamic"), "{said}");
+}
+
+/// transformers 5.24, `MistralConfig` and `MinistralConfig`.
+#[test]
+fn windows_of_some_layers_are_ministrals() {
+    let mut json = minimal("ministral");
+    json["layer_types"] = json!(["full_attention", "sliding_attention"]);
+    let c = read_config(&json).unwrap();
+    assert_eq!((c.window(0), c.window(1)), (None, Some(4096)));
+    let args = crate::megatron::to_args(&c);
+    for written in [write_config(&c, Dialect::V5).unwrap(), write_config(&c, Dialect::V4).unwrap()] {
+        assert_eq!(written["model_type"], "ministral");
+        assert_eq!(read_config(&written).unwrap(), c);
+    }
+    json["layer_types"] = json!(["sliding_attention", "sliding_attention"]);
+    let all = read_config(&json).unwrap();
+    assert_eq!(all, read_config(&minimal("mistral")).unwrap());
+    assert_eq!(write_config(&all, Dialect::V5).unwrap()["model_type"], "mistral");
+    assert!(args.get("interleave_sliding_window").is_some());
+    for class in ["mistral", "phi3"] {
+        let mut json = minimal(class);
+        (json["sliding_window"], json["layer_types"]) =
+            (json!(8), json!(["full_attention", "sliding_attention"]));
+        let said = read_config(&json).unwrap_err().to_string();
+        assert!(
+            said.contains("`layer_types`: expected sliding_attention in all layers, got"),
+            "{class}: {said}"
+        );
+        json["sliding_window"] = Value::Null;
+        assert_eq!(read_config(&json).unwrap().sliding_window, None);
+    }
+}
+
+#[test]
+fn kinds_of_layers_are_read_in_every_spelling() {
+    let mut json = sample_config("glm_moe_dsa");
+    let whole = read_config(&json).unwrap();
+    json.as_object_mut().unwrap().remove("indexer_types");
+    for pattern in [json!("FFSF"), json!(["full", "full", "shared", "full"])] {
+        json["index_topk_pattern"] = pattern;
+        assert_eq!(read_config(&json).unwrap(), whole);
+    }
+    // `HunYuanDecoderLayer` of `modeling_hunyuan.py`, published with the weights of Hunyuan-Large.
+    let mut json = sample_config("hunyuan_large");
+    json["moe_layer_num_skipped"] = json!(1);
+    let c = read_config(&json).unwrap();
+    assert_eq!([0, 1].map(|l| c.layer(l).feed), [crate::Feed::Dense, crate::Feed::Moe]);
+    for sample in ["hy_v3", "step3p5"] {
+        let mut json = sample_config(sample);
+        json["mlp_bias"] = json!(true);
+        let said = read_config(&json).unwrap_err().to_string();
+        assert!(said.contains("field `mlp_bias`: expected false, got true"), "{said}");
+    }
 }

@@ -1,18 +1,22 @@
 //! Dense decoders: Llama and its variants.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::field::Field;
 use crate::hf::class::{Class, class};
-use crate::hf::common::{ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_SWITCHED};
+use crate::hf::common::{
+    ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_BY_LAYER, WINDOW_SWITCHED,
+};
 use crate::hf::rope::{PARTIAL_ROPE, PHI_ROPE, ROPE, only_longrope};
 use crate::hf::tensors::{LLAMA_TENSORS, Tensors};
 use crate::sizes::{Biases, Block};
 use crate::{Family, ModelConfig, QkNorm, Rope};
 
 /// The classes of this file. A model without a class gets the first one that can describe it.
-pub(super) const CLASSES: &[Class] =
-    &[LLAMA, QWEN2, QWEN3, MISTRAL, GLM, GLM4, OLMO2, PHI3, SEED_OSS, AQUILA, INTERNLM, INTERNLM2, INTERNLM3];
+pub(super) const CLASSES: &[Class] = &[
+    LLAMA, QWEN2, QWEN3, MINISTRAL, MISTRAL, GLM, GLM4, OLMO2, PHI3, SEED_OSS, AQUILA, INTERNLM, INTERNLM2,
+    INTERNLM3,
+];
 
 /// Llama 1 to 3 and what shares its classes.
 const LLAMA: Class = class!(
@@ -63,16 +67,28 @@ const QWEN3: Class = class!(
     &[DECODER, ROPE, &[ACTIVATION, BIAS, WINDOW_SWITCHED]],
 );
 
+fn mistral(c: &mut ModelConfig) {
+    c.max_positions = 131_072;
+    c.sliding_window = Some(4096);
+}
+
 /// Mistral: a Llama, possibly with a sliding window.
 const MISTRAL: Class = class!(
     Family::new("Mistral", &LLAMA_TENSORS),
     ["mistral"],
     "MistralForCausalLM",
-    |c| {
-        c.max_positions = 131_072;
-        c.sliding_window = Some(4096);
-    },
+    mistral,
     &[DECODER, ROPE, &[ACTIVATION, QKV_BIAS, WINDOW]],
+);
+
+/// Ministral: the same with the window in some of the layers.
+const MINISTRAL: Class = class!(
+    MISTRAL.family,
+    ["ministral"],
+    "MinistralForCausalLM",
+    mistral,
+    &[DECODER, ROPE, &[ACTIVATION, WINDOW_BY_LAYER]],
+    |c| c.pattern.iter().all(|l| !l.global).then_some("windows of all layers"),
 );
 
 const ONE_BIAS: Field = Field::flag_as(
@@ -83,6 +99,25 @@ const ONE_BIAS: Field = Field::flag_as(
     },
 );
 
+/// Where the file has it, the class rotates by this, and by no other field. `dynamic` stretches frequencies only behind the
+/// window, where nothing is computed.
+///
+/// # Source
+/// `InternLMAttention._init_rope` of `modeling_internlm.py`, published with the weights.
+const ROTARY: Field = Field::rule(
+    |f, c| {
+        let Some(own) = f.object("rotary")? else { return Ok(()) };
+        if let Some(other) = own.text("type")?.filter(|kind| !["origin", "dynamic"].contains(kind)) {
+            return Err(
+                f.unsupported(format!("rotary type `{other}` is not supported; supported: origin, dynamic"))
+            );
+        }
+        c.rope = Rope::plain(own.float("base")?.unwrap_or(10_000.0));
+        Ok(())
+    },
+    |c, w| w.set("rotary", json!({"base": c.rope.base, "type": "dynamic"})),
+);
+
 /// InternLM: biases in all attention projections.
 const INTERNLM: Class = class!(
     Family::new("InternLm", &LLAMA_TENSORS),
@@ -91,7 +126,7 @@ const INTERNLM: Class = class!(
     |c| {
         c.bias = Biases { qkv: true, out: true, ..Biases::default() };
     },
-    &[DECODER, ROPE, &[ACTIVATION, ONE_BIAS]],
+    &[DECODER, ROPE, &[ROTARY, ACTIVATION, ONE_BIAS]],
 );
 
 /// InternLM2 and 2.5: packed `wqkv`.

@@ -6,8 +6,8 @@ use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, DECODER};
 use crate::hf::moe::{
-    GROUPS, LAYERS, LAYERS_BY_NAME, NOAUX, NONE_WITHOUT, ROUTER, WIDTH, count, experts, moe, one_shared,
-    renormalise, router, scale, shared, top_k,
+    GROUPS, LAYERS, LAYERS_BY_NAME, NOAUX, NONE_WITHOUT, PLAIN_NETWORKS, ROUTER, WIDTH, count, experts, moe,
+    one_shared, renormalise, router, scale, shared, top_k,
 };
 use crate::hf::rope::{ALPHA_ROPE, ROPE};
 use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
@@ -34,7 +34,7 @@ const HY_V3: Class = class!(
     &[
         DECODER,
         ROPE,
-        &[ACTIVATION, BIAS],
+        &[ACTIVATION, BIAS, PLAIN_NETWORKS],
         &[
             count("num_experts"),
             NONE_WITHOUT,

@@ -1,16 +1,16 @@
 //! Classes with multi-head latent attention.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::scaled::{MINICPM_SCALES, minicpm};
 use crate::field::Field;
 use crate::hf::class::{Class, class};
-use crate::hf::common::{ACTIVATION, BIAS, NAMES, Names, SIZES, heads, sizes};
+use crate::hf::common::{ACTIVATION, BIAS, MLP_BIAS, NAMES, Names, SIZES, heads, sizes};
 use crate::hf::latent::{INDEX_OWNERS, INDEXER, LATENT, MLA, mla};
 use crate::hf::moe::{
-    GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_FROM_3, NOAUX, NOAUX_WORDS, NONE_WITHOUT, RENORMALISE,
-    ROUTER, SCALE, SHARED_1, SHARED_2, WIDTH, count, experts, moe, read_groups, router, shared, top_k,
-    write_groups,
+    GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_FROM_3, NOAUX, NOAUX_WORDS, NONE_WITHOUT, PLAIN_NETWORKS,
+    RENORMALISE, ROUTER, SCALE, SHARED_1, SHARED_2, WIDTH, count, experts, moe, read_groups, router, shared,
+    top_k, write_groups,
 };
 use crate::hf::rope::{INTERLEAVED_ROPE, ROPE};
 use crate::hf::tensors::{EXPERTS_TENSORS, Tensors};
@@ -52,15 +52,44 @@ const MINICPM3: Class = class!(
         c.init_std = 0.1;
         c.attention = LATENT;
     },
-    &[SIZES, ROPE, &[ACTIVATION, BIAS], MLA, MINICPM_SCALES],
+    &[
+        SIZES,
+        ROPE,
+        &[ACTIVATION, BIAS, MLP_BIAS],
+        &[MLA[0], MLA[1], MLA[2], MLA[3], MLA[4].else_by(values_of_equal_heads), MLA[5], MLA[6], MLA[7]],
+        MINICPM_SCALES,
+        &[Field::reading(|f, c| {
+            let null = |name| f.map.get(name).is_some_and(Value::is_null);
+            if null("scale_depth") {
+                c.scales.residual = 1.0;
+            }
+            if null("dim_model_base") {
+                c.scales.logits = 1.0;
+            }
+            Ok(())
+        })],
+    ],
 );
+
+/// Published files do not name the size of a value.
+///
+/// # Source
+/// `MiniCPMAttention` of `modeling_minicpm.py`, published with the weights, and transformers 5.24, `MiniCPM3Config`.
+fn values_of_equal_heads(c: &mut ModelConfig) {
+    let size = c.hidden / c.heads.max(1);
+    mla(c).into_iter().for_each(|m| m.value = size);
+}
 
 /// The best groups are those of the best expert, if the file says so; weights are scaled or divided by their sum, never
 /// both.
 const V2_CHOICE: &[Field] = &[
     Field::rule(
         |f, c| match f.text("topk_method")? {
-            Some("group_limited_greedy") => read_groups(f, c, GroupScore::Best(1)),
+            Some("group_limited_greedy") if c.moe.is_some() => {
+                f.need_of(&["n_group", "num_expert_group"])?;
+                f.need("topk_group")?;
+                read_groups(f, c, GroupScore::Best(1))
+            }
             _ => Ok(()),
         },
         |c, w| {
@@ -83,10 +112,6 @@ const EXPERTS: &[Field] = &[
     WIDTH,
     shared("n_shared_experts"),
 ];
-
-/// Dense MLPs and shared experts of the class may have biases; routed experts do not.
-const PLAIN_NETWORKS: Field =
-    Field::only("mlp_bias", false, "a bias in networks of a model with experts").read_only();
 
 /// DeepSeek-V2, V2-Lite, V2.5.
 const DEEPSEEK_V2: Class = class!(

@@ -16,6 +16,9 @@ use crate::{Error, Family, ModelConfig, Result};
 /// The classes of this file. A model without a class gets the first one that can describe it.
 pub(super) const CLASSES: &[Class] = &[MAMBA2, MAMBA3];
 
+/// Classes without positions have no longest sequence; this one is longer than any that is computed.
+const NO_WINDOW: usize = 1 << 20;
+
 fn mamba2(c: &mut ModelConfig) -> Option<&mut Mamba2> {
     c.mamba2.as_mut()
 }
@@ -26,6 +29,7 @@ const MAMBA2: Class = class!(
     ["mamba2"],
     "Mamba2ForCausalLM",
     |c| {
+        c.max_positions = NO_WINDOW;
         c.norm_eps = 1e-5;
         c.init_std = 0.1;
         c.mamba2 = Some(crate::parts::mamba2::USUAL);
@@ -134,6 +138,7 @@ const MAMBA3: Class = class!(
     ["mamba3"],
     "Mamba3ForCausalLM",
     |c| {
+        c.max_positions = NO_WINDOW;
         c.norm_eps = 1e-5;
         c.init_std = 0.1;
         c.mamba3 = Some(Mamba3 {

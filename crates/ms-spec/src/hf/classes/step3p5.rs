@@ -41,6 +41,7 @@ const STEP3P5: Class = class!(
             Field::size("num_attention_groups", |c| Some(&mut c.groups)),
             head_dim("head_dim"),
             ACTIVATION,
+            moe::PLAIN_NETWORKS,
             Field::flag_as(
                 "zero_centered",
                 |c| Some(c.norm == Norm::RmsUnitOffset),
