@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! X_blocks  U8 [.., rows, columns / 32, 16]  codes (E2M1), the first of a pair in the low half
-//! X_scales  U8 [.., rows, columns / 32]      exponent of a block's factor, plus 127
+//! X_scales  U8 [.., rows, columns / 32]      exponent of a block's factor, plus 127; 255 is NaN
 //! ```
 //!
 //! They stand for `X`, `[.., columns, rows]` in bfloat16, transposed as the class has it. These weights are read, never
@@ -48,7 +48,10 @@ impl Factors {
         let mut values = Vec::with_capacity(4 * n);
         for i in first..first + n {
             let code = codes[start + i / 2] >> (4 * (i % 2)) & 15;
-            let factor = 2f64.powi(i32::from(factors[i / BLOCK]) - 127);
+            let factor = match factors[i / BLOCK] {
+                u8::MAX => f64::NAN,
+                exponent => 2f64.powi(i32::from(exponent) - 127),
+            };
             values.extend_from_slice(&((f64::from(value(code)) * factor) as f32).to_le_bytes());
         }
         cast(&values, DType::F32, DType::Bf16, out);

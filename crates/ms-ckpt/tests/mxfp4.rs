@@ -138,4 +138,25 @@ fn codes_without_their_factors_are_refused_with_the_name() {
     tensors.insert(format!("{name}_scales"), factors);
     let message = refused(&tensors);
     assert!(message.contains(&want), "{message}");
+    // Nothing of a size that no memory has.
+    tensors.insert(format!("{name}_blocks"), ("U8".to_owned(), vec![0, 1, 1 << 60, 16], Vec::new()));
+    assert!(refused(&tensors).contains(&format!("tensor {name}_blocks")));
+}
+
+#[test]
+fn a_factor_of_255_is_no_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tensors = folders(dir.path());
+    let name = "model.layers.0.mlp.experts.down_proj_scales";
+    tensors.get_mut(name).unwrap().2[0] = 255;
+    write(&dir.path().join("codes"), &tensors);
+    let codes = open(&dir.path().join("codes")).unwrap();
+    let is_nan = |spec: &ms_spec::ParamSpec| {
+        let region = Region::whole(&spec.shape);
+        let mut out = vec![0; 4 * region.local_shape().numel()];
+        codes.read(spec, &region, DType::F32, &mut out).unwrap();
+        out.chunks(4).filter(|v| f32::from_le_bytes((*v).try_into().unwrap()).is_nan()).count()
+    };
+    let counts: Vec<usize> = ms_spec::params(codes.config()).iter().map(is_nan).filter(|n| *n > 0).collect();
+    assert_eq!(counts, [32]);
 }

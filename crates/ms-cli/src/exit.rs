@@ -83,7 +83,7 @@ fn as_json(text: &str) -> String {
     format!("{}\n", serde_json::json!({"level": "ERROR", "message": body.join("\n"), "hints": hints}))
 }
 
-/// An error with its causes on one line, none of them twice, and the hints of all on lines below.
+/// An error with its causes on one line, none of them right after a message that quotes it, and the hints of all on lines below.
 pub fn said(error: &anyhow::Error) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut hints = String::new();

@@ -57,6 +57,13 @@ pub(crate) fn questions(kind: Benchmark, dir: &Path, shots: usize, most: usize) 
         let mut before = kind.introduction(subject);
         if shots > 0 {
             let examples = tests.join("../dev").join(format!("{name}{solved}"));
+            if endings.len() > 1 && path.to_string_lossy().ends_with(solved) {
+                bail!(
+                    "{}: expected other questions than the {shots} solved examples, which are the first of this file\n\
+                     hint: --num-fewshot 0 asks without examples",
+                    path.display()
+                );
+            }
             let rows = read(&examples)?;
             if rows.len() < shots {
                 bail!(

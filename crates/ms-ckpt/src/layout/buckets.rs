@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 use super::file_grid::FileGrid;
 use super::optimizer::{buffer_order, flat_buffers};
 use super::rank_tensors::rank_tensors;
-use super::spelling::{Experts, Local, Spelling};
+use super::spelling::{Experts, Local, Spelling, Version};
 use super::torch_dist::opened::Opened;
 use crate::checkpoint::Checkpoint;
 use crate::dcp;
@@ -46,10 +46,16 @@ const COMMON: &str = "optimizer.distributed.dp_group_idx_";
 pub(super) fn modules(config: &ModelConfig) -> Vec<Spelling> {
     let experts = [Experts::Sequential, Experts::Grouped];
     let experts = experts.into_iter().take(if config.moe.is_some() { 2 } else { 1 });
-    let both = |experts| [false, true].map(|transformer_engine| (experts, transformer_engine));
-    let modules =
-        |(experts, transformer_engine)| Spelling { experts, transformer_engine, ..Spelling::default() };
-    experts.flat_map(both).map(modules).collect()
+    let versions = [(Version::Head, false), (Version::Head, true), (Version::V2_0_0, false)];
+    let of = |experts| {
+        versions.map(|(version, transformer_engine)| Spelling {
+            version,
+            experts,
+            transformer_engine,
+            ..Spelling::default()
+        })
+    };
+    experts.flat_map(of).collect()
 }
 
 /// One of the three tensors of a buffer: stored tensors in one row, and where each begins.
@@ -451,4 +457,33 @@ fn group_of(file_grid: &FileGrid, rank: usize, experts: bool) -> usize {
     let topology = if experts { file_grid.grid().expert() } else { file_grid.grid().dense() };
     let along = |at: usize, axis| at * topology.size(axis) + topology.coord(rank, axis);
     [Axis::Pp, Axis::Ep, Axis::Tp].into_iter().fold(0, along)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ms_spec::Role;
+
+    /// The versions of upstream register latent attention's parameters in different orders.
+    #[test]
+    fn the_modules_of_both_versions_are_tried() {
+        let config = ms_spec::hf::read_config(&json!({
+            "model_type": "deepseek_v2", "num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16,
+            "num_attention_heads": 2, "vocab_size": 32, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 4,
+            "qk_rope_head_dim": 4, "v_head_dim": 4, "n_routed_experts": null,
+        }))
+        .unwrap();
+        let file_grid = FileGrid::new(&GridSizes::default(), Stages::default(), false).unwrap();
+        let placement = file_grid.placement(&config).unwrap();
+        let of_latents = [Role::QLayernorm, Role::LinearQUpProj, Role::KvLayernorm, Role::LinearKvUpProj];
+        let order = |modules| {
+            let locals = rank_tensors(&config, &file_grid, &placement, modules, 0).unwrap();
+            let roles = locals.into_iter().map(|l| l.spec.slot.role);
+            roles.filter(|role| of_latents.contains(role)).collect::<Vec<_>>()
+        };
+        let orders: Vec<_> = modules(&config).into_iter().map(order).collect();
+        let [query, up, latent, both] = of_latents;
+        assert!(orders.contains(&vec![query, up, latent, both]), "{orders:?}");
+        assert!(orders.contains(&vec![query, latent, up, both]), "{orders:?}");
+    }
 }

@@ -25,11 +25,15 @@ pub(crate) fn pair(
         .collect();
     for (name, i) in codes {
         let [lead @ .., rows, blocks, _] = &stored[i].shape[..] else { continue };
-        let shape = [lead, &[blocks * BLOCK, *rows]].concat();
+        let shape = [lead, &[blocks.saturating_mul(BLOCK), *rows]].concat();
         let (file, start) = (stored[i].file, stored[i].start);
         let factors = by_name.remove(&format!("{name}_scales")).map(|s| &stored[s]);
+        let in_order = stored[i].strides.is_none();
         let fit = |f: &&Stored| {
-            f.dtype == DType::U8 && f.strides.is_none() && f.shape[..] == stored[i].shape[..lead.len() + 2]
+            in_order
+                && f.dtype == DType::U8
+                && f.strides.is_none()
+                && f.shape[..] == stored[i].shape[..lead.len() + 2]
         };
         let Some(factors) = factors.filter(fit) else {
             let want = &stored[i].shape[..lead.len() + 2];

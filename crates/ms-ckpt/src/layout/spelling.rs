@@ -18,7 +18,8 @@ pub struct Spelling {
     /// dense layers of a model of experts. (In other models head's converter leaves it its own name.)
     pub transformer_engine: bool,
     /// With Transformer Engine: as its modules register norms, which in attention with latents and with output gates stay
-    /// apart, and in dense models are a part of every `linear_fc1`. Otherwise as head's converter names them.
+    /// apart, and in dense models are a part of every `linear_fc1`. Otherwise as head's converter names them. Specifications
+    /// of single models (`--spec`) that keep norms apart with Transformer Engine, too, are not told from the usual one.
     ///
     /// # Source
     /// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/spec`; Megatron-LM `core_v0.12.1`,

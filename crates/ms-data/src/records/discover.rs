@@ -97,7 +97,8 @@ pub struct Discovery {
 /// files called `SPLIT-00000-of-00004`, a missing shard is an error. Where files of several splits are named so, or lie in
 /// folders of that name, those of [`Discovery::split`] are taken, `train` by default.
 ///
-/// With [`Documents::Files`] a folder is walked and gives all its files. Hidden files are left out, as by upstream and shells.
+/// With [`Documents::Files`] a folder is walked and gives all its files. Hidden files are left out, as by upstream and shells, unless
+/// a pattern spells their dot.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Input`] for an extension that is not read, a folder without a known one, a pattern that matches
@@ -129,11 +130,13 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
     }
     let name = input.to_string_lossy();
     if !input.exists() && name.contains(['*', '?', '[']) {
-        let as_shells = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-        let paths = glob::glob_with(&name, as_shells).map_err(|e| bad(format!("not a pattern: {e}")))?;
+        let paths = glob::glob(&name).map_err(|e| bad(format!("not a pattern: {e}")))?;
         let mut files = Vec::new();
         for path in paths {
             let path = path.map_err(|e| Error::Io { path: e.path().into(), source: e.into() })?;
+            if !spells_dots(&name, &path) {
+                continue;
+            }
             // A folder that a pattern matches is read as one that is named.
             files.extend(self::files(&path, how)?);
         }
@@ -301,6 +304,15 @@ fn format_of(path: &Path) -> Result<Format> {
                 known.join(" ")
             ),
         }
+    })
+}
+
+/// Whether a pattern has the leading dot of every hidden name in a path that it matches.
+fn spells_dots(pattern: &str, path: &Path) -> bool {
+    let dotted: Vec<glob::Pattern> =
+        pattern.split('/').filter(|part| part.starts_with('.')).flat_map(glob::Pattern::new).collect();
+    path.iter().map(|part| part.to_string_lossy()).all(|part| {
+        !part.starts_with('.') || part == "." || part == ".." || dotted.iter().any(|d| d.matches(&part))
     })
 }
 

@@ -337,7 +337,18 @@ fn a_folder_gives_the_most_frequent_known_kind_by_name() {
         std::fs::write(dir.path().join(hidden), b"\0").unwrap();
     }
     assert_eq!(names(Documents::Records), ["a.jsonl", "b.jsonl"]);
-    assert_eq!(discover(&dir.path().join("*.jsonl"), Documents::Records).unwrap().len(), 2);
+    let matched =
+        |pattern: &str| discover(&dir.path().join(pattern), Documents::Records).map(|files| files.len());
+    assert_eq!(matched("*.jsonl").unwrap(), 2);
+    // A pattern that spells the dot means hidden files, as a shell's does; names need be no text.
+    assert_eq!((matched("._*.jsonl").unwrap(), matched(".[_h]*").unwrap()), (1, 2));
+    assert!(matched("?_a.jsonl").is_err());
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9.txt")), b"").unwrap();
+        assert_eq!(matched("*.jsonl").unwrap(), 2);
+    }
 }
 
 proptest! {
