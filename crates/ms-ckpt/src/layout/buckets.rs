@@ -470,7 +470,8 @@ mod tests {
         let config = ms_spec::hf::read_config(&json!({
             "model_type": "deepseek_v2", "num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16,
             "num_attention_heads": 2, "vocab_size": 32, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 4,
-            "qk_rope_head_dim": 4, "v_head_dim": 4, "n_routed_experts": 2, "num_experts_per_tok": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 8,
+            "qk_rope_head_dim": 4, "v_head_dim": 4, "n_routed_experts": 2, "num_experts_per_tok": 1,
+            "first_k_dense_replace": 1, "moe_intermediate_size": 8,
         }))
         .unwrap();
         let file_grid = FileGrid::new(&GridSizes::default(), Stages::default(), false).unwrap();

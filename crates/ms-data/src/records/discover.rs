@@ -97,8 +97,8 @@ pub struct Discovery {
 /// files called `SPLIT-00000-of-00004`, a missing shard is an error. Where files of several splits are named so, or lie in
 /// folders of that name, those of [`Discovery::split`] are taken, `train` by default.
 ///
-/// With [`Documents::Files`] a folder is walked and gives all its files. Hidden files are left out, as by upstream and shells, unless
-/// a pattern spells their dot.
+/// With [`Documents::Files`] a folder is walked and gives all its files. Hidden files are left out, as by upstream
+/// and shells, unless a pattern spells their dot.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Input`] for an extension that is not read, a folder without a known one, a pattern that matches
