@@ -8,40 +8,14 @@ use ms_ckpt::open;
 use ms_core::{DType, Region};
 use serde_json::{Value, json};
 
+mod safetensors;
+
+use safetensors::{Tensor, read, write};
+
+const FILE: &str = "model.safetensors";
 const EXPERTS: usize = 4;
 const HIDDEN: usize = 32;
 const WIDTH: usize = 64;
-
-/// A tensor of a safetensors file: type, shape, bytes.
-type Tensor = (String, Vec<usize>, Vec<u8>);
-
-fn read(path: &Path) -> BTreeMap<String, Tensor> {
-    let bytes = std::fs::read(path).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let data = &bytes[8 + length..];
-    let number = |v: &Value| v.as_u64().unwrap() as usize;
-    let tensor = |v: &Value| -> Tensor {
-        let shape = v["shape"].as_array().unwrap().iter().map(number).collect();
-        let [start, end] = [0, 1].map(|i| number(&v["data_offsets"][i]));
-        (v["dtype"].as_str().unwrap().to_owned(), shape, data[start..end].to_vec())
-    };
-    let entries = header.as_object().unwrap().iter().filter(|(k, _)| *k != "__metadata__");
-    entries.map(|(name, v)| (name.clone(), tensor(v))).collect()
-}
-
-fn write(folder: &Path, tensors: &BTreeMap<String, Tensor>) {
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for (name, (dtype, shape, bytes)) in tensors {
-        let start = data.len();
-        data.extend_from_slice(bytes);
-        let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]});
-        header.insert(name.clone(), entry);
-    }
-    let text = Value::Object(header).to_string();
-    let file = [&(text.len() as u64).to_le_bytes()[..], text.as_bytes(), &data].concat();
-    std::fs::write(folder.join("model.safetensors"), file).unwrap();
-}
 
 /// Two copies of a sample: its experts as codes, and as the numbers that the codes stand for.
 fn folders(root: &Path) -> BTreeMap<String, Tensor> {
@@ -91,7 +65,7 @@ fn folders(root: &Path) -> BTreeMap<String, Tensor> {
     for (folder, tensors) in [("codes", &codes), ("plain", &plain)] {
         let folder = root.join(folder);
         std::fs::create_dir(&folder).unwrap();
-        write(&folder, tensors);
+        write(&folder.join(FILE), tensors);
         if folder.ends_with("codes") {
             config["quantization_config"] = json!({"quant_method": "mxfp4"});
         }
@@ -128,7 +102,7 @@ fn codes_without_their_factors_are_refused_with_the_name() {
     let name = "model.layers.1.mlp.experts.down_proj";
     let mut factors = tensors.remove(&format!("{name}_scales")).unwrap();
     let refused = |tensors: &BTreeMap<String, Tensor>| {
-        write(&folder, tensors);
+        write(&folder.join(FILE), tensors);
         open(&folder).unwrap_err().to_string()
     };
     let want = format!("tensor {name}_blocks: expected {name}_scales of bytes [4, 32, 2] beside it");
@@ -149,7 +123,7 @@ fn a_factor_of_255_is_no_number() {
     let mut tensors = folders(dir.path());
     let name = "model.layers.0.mlp.experts.down_proj_scales";
     tensors.get_mut(name).unwrap().2[0] = 255;
-    write(&dir.path().join("codes"), &tensors);
+    write(&dir.path().join("codes").join(FILE), &tensors);
     let codes = open(&dir.path().join("codes")).unwrap();
     let is_nan = |spec: &ms_spec::ParamSpec| {
         let region = Region::whole(&spec.shape);
