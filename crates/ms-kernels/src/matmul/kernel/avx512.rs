@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 
 use pack::first;
 
-use super::{Kernel, Side, Source, Store, Tile};
+use super::{Kernel, Side, Source, Store, Tile, fetch_to_write};
 use crate::Element;
 
 #[derive(Clone, Copy)]
@@ -126,6 +126,7 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
             });
         }
         let (mut next, next_stride) = tile.next;
+        let (mut target, target_bytes, target_stride) = tile.store.bytes::<NR>();
         let (mut a, mut b) = (tile.a, tile.b);
         let (a_row, a_step) = if PANEL { (1, MR) } else { (tile.a_row, tile.a_step) };
         let mut left = tile.steps;
@@ -151,6 +152,8 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
             while left >= STEPS_PER_ROW {
                 fetch_row(next);
                 next = next.wrapping_add(next_stride);
+                fetch_to_write(target, target_bytes);
+                target = target.wrapping_add(target_stride);
                 for _ in 0..STEPS_PER_ROW / UNROLL {
                     _mm_prefetch::<_MM_HINT_T0>(a.wrapping_add(AHEAD * MR).cast());
                     _mm_prefetch::<_MM_HINT_T0>(a.wrapping_add(AHEAD * MR + 16).cast());

@@ -26,6 +26,31 @@ pub(crate) enum Store {
     Bf16 { to: *mut half::bf16, stride: usize },
 }
 
+#[cfg(target_arch = "x86_64")]
+impl Store {
+    /// Address of the first row, and bytes of `NR` columns and from one row to the next.
+    #[inline(always)]
+    fn bytes<const NR: usize>(self) -> (*const i8, usize, usize) {
+        match self {
+            Store::F32 { to, stride } => (to.cast_const().cast(), NR * 4, stride * 4),
+            Store::Bf16 { to, stride } => (to.cast_const().cast(), NR * 2, stride * 2),
+        }
+    }
+}
+
+/// Asks for `bytes` bytes to be written to. Sums go to rows that are far apart and were not read before: the stores of a
+/// tile would otherwise wait for memory.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fetch_to_write(at: *const i8, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: a prefetch may point anywhere.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.wrapping_add(line));
+        }
+    }
+}
+
 /// One tile of at most `MR` rows and `NR` columns of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<P> {
