@@ -21,7 +21,7 @@ use crate::{Cpu, Element};
 /// Rows of a unit, at most and at least.
 const UNIT_ROWS: (usize, usize) = (1008, 252);
 /// Columns of a unit, at most and at least: as many as that packing `a` takes little time.
-const UNIT_COLS: (usize, usize) = (1536, 192);
+const UNIT_COLS: (usize, usize) = (2048, 192);
 /// Units that each thread should find.
 const UNITS_PER_THREAD: usize = 4;
 
