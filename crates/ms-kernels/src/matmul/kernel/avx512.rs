@@ -43,6 +43,25 @@ macro_rules! each_row {
 }
 pub(super) use each_row;
 
+/// Calls `$rows` for the rows and registers of columns of a tile. Tiles of fewer rows stand at an edge: all of their columns are
+/// computed.
+macro_rules! by_size {
+    ($tile:ident, $rows:ident, $panel:ident) => {
+        match ($tile.rows, $tile.cols.div_ceil(16)) {
+            (6, 1) => $rows::<6, 1, $panel>($tile),
+            (6, 2) => $rows::<6, 2, $panel>($tile),
+            (6, 3) => $rows::<6, 3, $panel>($tile),
+            (1, _) => $rows::<1, VECTORS, $panel>($tile),
+            (2, _) => $rows::<2, VECTORS, $panel>($tile),
+            (3, _) => $rows::<3, VECTORS, $panel>($tile),
+            (4, _) => $rows::<4, VECTORS, $panel>($tile),
+            (5, _) => $rows::<5, VECTORS, $panel>($tile),
+            _ => $rows::<6, VECTORS, $panel>($tile),
+        }
+    };
+}
+pub(super) use by_size;
+
 /// Rounds to bf16, to nearest even; under flush-to-zero there is no denormal to treat.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -109,12 +128,12 @@ pub(super) fn fetch_row(at: *const f32) {
     }
 }
 
-/// The tile with `ROWS` rows; `PANEL` says that `a` is a panel.
+/// The tile with `ROWS` rows; the first `WIDE` registers of columns are computed. `PANEL` says that `a` is a panel.
 ///
 /// # Safety
 /// As for [`Kernel::tile`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
+unsafe fn rows<const ROWS: usize, const WIDE: usize, const PANEL: bool>(tile: &Tile<f32>) {
     let mut acc = [[_mm512_setzero_ps(); VECTORS]; MR];
     let mask = column_masks(tile.cols);
     // SAFETY: masks keep loads and stores inside the columns that exist; steps, panels, start and store are the
@@ -133,18 +152,15 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
         macro_rules! step {
             ($s:literal) => {{
                 let b = b.add($s * NR);
-                let bv = [
-                    _mm512_loadu_ps(b),
-                    _mm512_loadu_ps(b.add(16)),
-                    _mm512_loadu_ps(b.add(32)),
-                    _mm512_loadu_ps(b.add(48)),
-                ];
+                let mut bv = [_mm512_setzero_ps(); VECTORS];
+                for j in 0..WIDE {
+                    bv[j] = _mm512_loadu_ps(b.add(16 * j));
+                }
                 each_row!(I < ROWS, {
                     let v = _mm512_set1_ps(*a.add($s * a_step + I * a_row));
-                    acc[I][0] = _mm512_fmadd_ps(v, bv[0], acc[I][0]);
-                    acc[I][1] = _mm512_fmadd_ps(v, bv[1], acc[I][1]);
-                    acc[I][2] = _mm512_fmadd_ps(v, bv[2], acc[I][2]);
-                    acc[I][3] = _mm512_fmadd_ps(v, bv[3], acc[I][3]);
+                    for j in 0..WIDE {
+                        acc[I][j] = _mm512_fmadd_ps(v, bv[j], acc[I][j]);
+                    }
                 });
             }};
         }
@@ -190,7 +206,7 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
             Store::F32 { to, stride } => {
                 each_row!(I < ROWS, {
                     let at = to.wrapping_add(I * stride);
-                    for j in 0..VECTORS {
+                    for j in 0..WIDE {
                         _mm512_mask_storeu_ps(at.wrapping_add(16 * j), mask[j], acc[I][j]);
                     }
                 });
@@ -198,7 +214,7 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
             Store::Bf16 { to, stride } => {
                 each_row!(I < ROWS, {
                     let at = to.wrapping_add(I * stride).cast::<i16>();
-                    for j in 0..VECTORS {
+                    for j in 0..WIDE {
                         _mm256_mask_storeu_epi16(at.wrapping_add(16 * j), mask[j], to_bf16(acc[I][j]));
                     }
                 });
@@ -209,17 +225,10 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
 
 /// # Safety
 /// As for [`Kernel::tile`].
-unsafe fn any_rows<const PANEL: bool>(tile: &Tile<f32>) {
+unsafe fn any<const PANEL: bool>(tile: &Tile<f32>) {
     // SAFETY: the caller's promise.
     unsafe {
-        match tile.rows {
-            1 => rows::<1, PANEL>(tile),
-            2 => rows::<2, PANEL>(tile),
-            3 => rows::<3, PANEL>(tile),
-            4 => rows::<4, PANEL>(tile),
-            5 => rows::<5, PANEL>(tile),
-            _ => rows::<6, PANEL>(tile),
-        }
+        by_size!(tile, rows, PANEL);
     }
 }
 
@@ -228,6 +237,7 @@ impl Kernel for Avx512 {
     const NR: usize = NR;
     const TERMS: usize = 1;
     const DEPTH: usize = 128;
+    const COLUMN_STEP: usize = 16;
     type Packed = f32;
 
     #[inline(always)]
@@ -260,9 +270,9 @@ impl Kernel for Avx512 {
         // SAFETY: the caller's promise.
         unsafe {
             if tile.a_row == 1 && tile.a_step == MR {
-                any_rows::<true>(tile);
+                any::<true>(tile);
             } else {
-                any_rows::<false>(tile);
+                any::<false>(tile);
             }
         }
     }

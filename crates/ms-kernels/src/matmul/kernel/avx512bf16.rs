@@ -7,7 +7,8 @@ use std::arch::x86_64::*;
 
 use super::avx512::pack::{self, STRIP, first, first32, transpose};
 use super::avx512::{
-    AHEAD, MR, NR, STEPS_PER_ROW, UNROLL, VECTORS, add_bias, column_masks, each_row, fetch_row, load_row,
+    AHEAD, MR, NR, STEPS_PER_ROW, UNROLL, VECTORS, add_bias, by_size, column_masks, each_row, fetch_row,
+    load_row,
 };
 use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
@@ -215,17 +216,7 @@ unsafe fn rows<const ROWS: usize, const WIDE: usize, const PANEL: bool>(tile: &T
 unsafe fn any<const PANEL: bool>(tile: &Tile<u32>) {
     // SAFETY: the caller's promise.
     unsafe {
-        match (tile.rows, tile.cols.div_ceil(16)) {
-            (6, 1) => rows::<6, 1, PANEL>(tile),
-            (6, 2) => rows::<6, 2, PANEL>(tile),
-            (6, 3) => rows::<6, 3, PANEL>(tile),
-            (1, _) => rows::<1, VECTORS, PANEL>(tile),
-            (2, _) => rows::<2, VECTORS, PANEL>(tile),
-            (3, _) => rows::<3, VECTORS, PANEL>(tile),
-            (4, _) => rows::<4, VECTORS, PANEL>(tile),
-            (5, _) => rows::<5, VECTORS, PANEL>(tile),
-            _ => rows::<6, VECTORS, PANEL>(tile),
-        }
+        by_size!(tile, rows, PANEL);
     }
 }
 
