@@ -27,7 +27,7 @@ fn within(args: ArgNames, name: &str, size: usize, most: usize) -> Result<()> {
 
 /// What heads are made of, and groups of experts.
 const HEADS: ArgNames = &[&["num_attention_heads"], &["num_query_groups"]];
-const GROUPS: ArgNames = &[&["num_experts"], &["num_zero_experts"], &["moe_router_num_groups", "n_group"]];
+const GROUPS: ArgNames = &[&["num_experts"], &["moe_router_num_groups", "n_group"]];
 
 /// Heads without a size of their own that do not share the hidden size.
 pub(crate) fn heads_of_hidden(hidden: usize, heads: usize) -> Error {
@@ -167,8 +167,9 @@ impl ModelConfig {
                 ));
             }
             if let Some(g) = &m.router.groups {
-                // The router's groups are of all that it chooses from.
-                divides(GROUPS, "experts", e, "groups", g.groups)?;
+                divides(GROUPS, "experts", m.experts, "groups", g.groups)?;
+                let args: ArgNames = &[&["num_zero_experts"], &["moe_router_num_groups", "n_group"]];
+                divides(args, "experts without weights", m.zero_experts, "groups", g.groups)?;
                 if g.keep == 0 || g.keep > g.groups {
                     let (keep, groups) = (g.keep, g.groups);
                     return Err(Error::of(
@@ -295,7 +296,7 @@ mod tests {
         };
         assert_eq!(routed(2, Some(2), Score::Softmax, 2), None);
         let uneven = routed(1, Some(2), Score::Softmax, 2).expect("refused");
-        assert!(uneven.contains("5 experts are not divisible by 2 groups"), "{uneven}");
+        assert!(uneven.contains("1 experts without weights are not divisible by 2 groups"), "{uneven}");
         let sparse = |top_k| routed(0, None, Score::SparseMixer { jitter: 0.01 }, top_k);
         assert_eq!(sparse(2), None);
         let three = sparse(3).expect("refused");
