@@ -135,7 +135,15 @@ fn of_checkpoint(o: &Options, dir: &Path) -> Result<(ModelConfig, String)> {
         config.init_std = o.model_training.init_std.value;
     }
     // Ranks that share the vocabulary have equally many rows of it.
-    config.padded_vocab = config.padded_vocab.next_multiple_of(o.parallelism.tp);
+    let (there, tp) = (config.padded_vocab, o.parallelism.tp);
+    config.padded_vocab = there.next_multiple_of(tp);
+    if config.padded_vocab != there {
+        tracing::warn!(
+            "the vocabulary is padded to {} rows, that of the checkpoint to {there}, and padding takes part in the loss: a \
+             --tensor-model-parallel-size that divides {there} keeps it",
+            config.padded_vocab
+        );
+    }
     Ok((config, format!("{} ({})", dir.display(), checkpoint.form().name())))
 }
 
