@@ -236,3 +236,13 @@ fn a_resumed_run_keeps_its_padded_vocabulary_on_other_ranks() {
         assert!(said.contains(&want), "{said}");
     }
 }
+
+#[test]
+fn the_null_tokenizers_end_of_documents_is_a_token_of_a_loaded_model() {
+    for (tokens, fits) in [("127", true), ("126", false)] {
+        let mut command = ms_train();
+        command.args(RUN.split_whitespace()).args(sample("aquila").split_whitespace());
+        command.args(["--tokenizer-type", "NullTokenizer", "--vocab-size", tokens, "--dry-run"]);
+        assert_eq!(command.output().unwrap().status.success(), fits, "{tokens}");
+    }
+}
