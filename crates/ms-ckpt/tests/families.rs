@@ -282,7 +282,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
         transformer_engine: te,
         as_trained: te && bit(11),
         experts,
-        split_heads: bit(5) && c.mla().is_some() && c.block != Block::Shortcut,
+        split_heads: bit(5) && c.mla().is_some(),
         nf4: FourBit::None,
         legacy: bit(6) && plain && !te && c.block == Block::Pre,
     };

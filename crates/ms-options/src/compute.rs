@@ -197,7 +197,7 @@ impl Loading {
             None => ms_ckpt::open(load),
         };
         let source = source.map_err(|e| place(e.into()))?;
-        let config = self.model.beside(source.config(), self.source.describes_model())?;
+        let config = self.model.beside(source.config(), self.source.describes_model(), 0)?;
         // What exists in addition to the device's threads.
         let work = MemoryRequest { available: ms_cli::available_memory(), ..work };
         let quantization = self.weights.quantization(dtype)?;

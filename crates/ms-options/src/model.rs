@@ -159,15 +159,16 @@ impl ModelFlags {
         self.vocabulary.rows.given().copied().flatten()
     }
 
-    /// The model of a checkpoint, `config`, with the given flags in place of what it says, unless it is to win.
+    /// The model of a checkpoint, `config`, with the given flags in place of what it says, unless it is to win. Its tokenizer has
+    /// `ends` tokens beyond `--vocab-size`.
     ///
     /// # Errors
     /// A flag whose change Megatron's arguments cannot describe, or that contradicts a weight of the checkpoint.
-    pub fn beside(&self, config: &ModelConfig, checkpoint_wins: bool) -> Result<ModelConfig> {
+    pub fn beside(&self, config: &ModelConfig, checkpoint_wins: bool, ends: usize) -> Result<ModelConfig> {
         if checkpoint_wins {
             return Ok(config.clone());
         }
-        self.check_vocabulary(config)?;
+        self.check_vocabulary(config, ends)?;
         let (given, left_out) = versions::given(self.upstream, &self.given, config);
         versions::say_left_out(&self.given, &left_out);
         let model = if given.is_empty() { config.clone() } else { changed(config, &given)? };
@@ -224,9 +225,9 @@ impl ModelFlags {
 
     /// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the
     /// last token have no effect, so how many there are is the checkpoint's to say.
-    fn check_vocabulary(&self, config: &ModelConfig) -> Result<()> {
+    fn check_vocabulary(&self, config: &ModelConfig, ends: usize) -> Result<()> {
         let (own, rows) = (config.vocab, config.padded_vocab);
-        if let Some(tokens) = self.tokens().filter(|&tokens| tokens < own || tokens > rows) {
+        if let Some(tokens) = self.tokens().filter(|&n| n + ends < own || n + ends > rows) {
             refuse!(
                 "--vocab-size {tokens}: the model of --load has {own} tokens, and its embedding {rows} rows"
             );
@@ -551,7 +552,7 @@ mod tests {
         let line: &'static ms_cli::megatron::Line = Box::leak(Box::new(line));
         let refused = |model: &str, flags: &[&str]| {
             let args = ms_cli::megatron::parse(line, flags.iter().map(|&f| f.to_owned())).unwrap();
-            args.read::<ModelFlags>().unwrap().beside(&sample(model), false).unwrap_err().to_string()
+            args.read::<ModelFlags>().unwrap().beside(&sample(model), false, 0).unwrap_err().to_string()
         };
         let said = refused("mamba2", &["--position-embedding-type", "learned_absolute"]);
         assert!(

@@ -3,7 +3,8 @@
 use crate::error::{divides, lacks, needs};
 use crate::parts::{PARTS, RECURRENCES};
 use crate::sizes::{
-    Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Norm, Position, QkNorm, Scales, Scores,
+    Activation, Attention, Block, Feed, GroupScore, Layer, Mixer, Norm, Position, QkNorm, Scales, Score,
+    Scores,
 };
 use crate::{ArgNames, Error, ModelConfig, Result};
 
@@ -130,6 +131,15 @@ impl ModelConfig {
             let (n, l) = (self.pattern.len(), self.layers);
             return Err(Error::inconsistent(format!("{n} layers are described, the model has {l}")));
         }
+        let attends = |&l: &usize| matches!(self.layer(l).mixer, Mixer::Attention | Mixer::SharedKv);
+        if let Some(first) = (0..self.layers).find(attends)
+            && self.layer(first).mixer == Mixer::SharedKv
+        {
+            return Err(Error::of(
+                &[&["cla_share_factor"], &["noop_layers"]],
+                format!("layer {first} uses the keys and values of a layer before it, found none"),
+            ));
+        }
         if self.reward && self.mtp > 0 {
             return Err(Error::inconsistent("a reward model has no prediction layers"));
         }
@@ -143,15 +153,23 @@ impl ModelConfig {
             (kind.of)(&self).ok_or_else(|| Error::of(kind.args, lacks(&format!("a {}", kind.what))))?;
         }
         if let Some(m) = &self.moe {
-            if m.top_k > m.experts + m.zero_experts {
-                let (k, e) = (m.top_k, m.experts + m.zero_experts);
+            let (k, e) = (m.top_k, m.experts + m.zero_experts);
+            if k > e {
                 return Err(Error::of(
                     &[&["moe_router_topk"], &["num_experts"]],
                     format!("{k} experts per token of {e}"),
                 ));
             }
+            if matches!(m.router.score, Score::SparseMixer { .. }) && k != 2 {
+                return Err(Error::of(
+                    &[&["moe_router_topk"]],
+                    format!("sparsemixer_topk chooses 2 experts per token, found {k}"),
+                ));
+            }
             if let Some(g) = &m.router.groups {
                 divides(GROUPS, "experts", m.experts, "groups", g.groups)?;
+                let args: ArgNames = &[&["num_zero_experts"], &["moe_router_num_groups", "n_group"]];
+                divides(args, "experts without weights", m.zero_experts, "groups", g.groups)?;
                 if g.keep == 0 || g.keep > g.groups {
                     let (keep, groups) = (g.keep, g.groups);
                     return Err(Error::of(
@@ -159,7 +177,7 @@ impl ModelConfig {
                         format!("{keep} open groups of {groups} groups of experts"),
                     ));
                 }
-                let all = m.experts / g.groups.max(1);
+                let all = e / g.groups.max(1);
                 if let GroupScore::Best(count) = g.by
                     && (count == 0 || (count > 2 && count > all))
                 {
@@ -250,6 +268,7 @@ impl ModelConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{GroupLimit, Moe, Router};
 
     #[test]
     fn sizes_in_range_that_make_up_more_elements_than_can_be_counted_are_refused() {
@@ -263,6 +282,32 @@ mod tests {
         let long = refused(ModelConfig { hidden: MOST, ffn: MOST, ..sound.clone() });
         assert!(long.contains("expected at most 4398046511104 elements of a parameter"), "{long}");
         assert!(ModelConfig { hidden: 1 << 20, ffn: 1 << 20, ..sound }.validate().is_ok());
+    }
+
+    #[test]
+    fn routers_choose_from_all_experts_and_layers_borrow_of_one_before() {
+        let refused = |config: ModelConfig| config.validate().err().map(|e| e.to_string());
+        let tiny = || ModelConfig { heads: 2, groups: 1, head_dim: 8, ..ModelConfig::tiny() };
+        let routed = |zero_experts, groups: Option<usize>, score, top_k| {
+            let limit = groups.map(|groups| GroupLimit { groups, keep: 1, by: GroupScore::Best(1) });
+            let router = Router { groups: limit, ..Router::plain(score) };
+            let moe = Moe { experts: 4, top_k, ffn: 8, router, shared: None, zero_experts };
+            refused(ModelConfig { moe: Some(moe), ..tiny() })
+        };
+        assert_eq!(routed(2, Some(2), Score::Softmax, 2), None);
+        let uneven = routed(1, Some(2), Score::Softmax, 2).expect("refused");
+        assert!(uneven.contains("1 experts without weights are not divisible by 2 groups"), "{uneven}");
+        let sparse = |top_k| routed(0, None, Score::SparseMixer { jitter: 0.01 }, top_k);
+        assert_eq!(sparse(2), None);
+        let three = sparse(3).expect("refused");
+        assert!(three.contains("sparsemixer_topk chooses 2 experts per token, found 3"), "{three}");
+        let mixers = |mixers: &[Mixer]| {
+            let pattern: Vec<_> = mixers.iter().map(|&mixer| Layer { mixer, ..Layer::default() }).collect();
+            refused(ModelConfig { layers: pattern.len(), pattern, ..tiny() })
+        };
+        assert_eq!(mixers(&[Mixer::Attention, Mixer::SharedKv]), None);
+        let first = mixers(&[Mixer::SharedKv, Mixer::Attention]).expect("refused");
+        assert!(first.contains("layer 0 uses the keys and values of a layer before it"), "{first}");
     }
 
     #[test]

@@ -73,6 +73,26 @@ fn grouped_experts_move_to_any_cut_as_if_they_came_from_the_original() {
 }
 
 #[test]
+fn how_experts_are_to_be_shared_out_says_nothing_of_the_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: String| dir.path().join(name);
+    let mixtral = ms_testing::golden_model("mixtral").unwrap();
+    for modules in ["local", "transformer_engine"] {
+        let grouped = ["--tp", "2", "--moe-grouped-gemm", "--transformer-impl", modules];
+        let convert = |from: &str, load: &Path, name: &str, more: &[&str]| {
+            let save = path(format!("{modules}-{name}"));
+            let args = [&[from, "mcore", "--load", text(load), "--save", text(&save)], &grouped[..], more];
+            ms_convert(&args.concat()).success();
+            ms_convert(&["diff", text(&mixtral), text(&save)]).success();
+            save
+        };
+        let cut = convert("hf", &mixtral, "cut", &[]);
+        let whole = convert("mcore", &cut, "whole", &["--moe-tp-extend-ep"]);
+        convert("mcore", &whole, "again", &[]);
+    }
+}
+
+#[test]
 fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);

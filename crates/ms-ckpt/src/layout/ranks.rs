@@ -117,10 +117,6 @@ impl Opened {
         self.args.get(name).and_then(Value::as_u64).map(|n| n as usize)
     }
 
-    fn flag(&self, name: &str) -> bool {
-        self.args.get(name).and_then(Value::as_bool).unwrap_or(false)
-    }
-
     /// Finds out what the numbers of the folder names mean.
     pub(super) fn number(&mut self) -> Result<()> {
         let fields = self.numbers[0].len();
@@ -184,7 +180,8 @@ impl Opened {
             |r: &RankFile| r.numbers.p == 0 && r.tensors.contains_key(&(1, "output_layer.weight".to_owned()));
         let dual_pipe = self.args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev")
             || (pp > 1 && self.ranks.iter().any(last_chunk_first_stage));
-        let extended = hints.extend_ep.unwrap_or_else(|| self.flag("moe_tp_extend_ep")) && tp > 1;
+        let said = self.args.get("moe_tp_extend_ep").and_then(Value::as_bool);
+        let extended = said.or(hints.extend_ep) == Some(true) && tp > 1;
         let sizes = GridSizes { tp, ep, ..GridSizes::default() };
         let sizes = match extended {
             true => GridSizes { ep: ep.saturating_mul(tp), etp: Some(1), ..sizes },

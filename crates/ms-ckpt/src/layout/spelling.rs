@@ -188,8 +188,7 @@ impl<'a> Speller<'a> {
         if self.spelling.split_heads
             && let Some(parts) = self.split_up_projection(spec, &region)
         {
-            let attention = Part::Attention.path();
-            let named = parts.into_iter().map(|(name, lens)| (format!("{attention}.{name}"), WEIGHT, lens));
+            let named = parts.into_iter().map(|(name, lens)| (what.module(|_| name), WEIGHT, lens));
             return Ok(named.map(inside).map(|local| Local { split: true, ..local }).collect());
         }
         // Without prediction layers the final norm is the decoder's; some files say so with them, too.
@@ -200,7 +199,7 @@ impl<'a> Speller<'a> {
         let ending = what.ending();
         let (name, also) = match (what.place, what.part) {
             (Place::Mtp(k), Part::Last) if self.v1() => {
-                ((format!("mtp_layers.{k}.final_layernorm"), WEIGHT), None)
+                ((format!("mtp_layers.{k}.final_layernorm"), ending), None)
             }
             (Place::Mtp(_), Part::Last) => ((what.module_name(), ending), None),
             (_, Part::Last) => {
@@ -372,6 +371,9 @@ fn legacy(what: &Slot, slot: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::torch_dist::{Modules, written};
+    use ms_spec::{Norm, hf};
+    use std::collections::BTreeSet;
 
     /// The slot of a weight of layer 1 of a model.
     const fn slot(place: Place, part: Part, role: Role, bias: bool) -> Slot {
@@ -406,6 +408,34 @@ mod tests {
             (slot(Place::Head, Part::Output, Role::Own, false), "language_model/output_layer/weight"),
         ] {
             assert_eq!(legacy(&slot, 3), want);
+        }
+    }
+
+    #[test]
+    fn every_tensor_of_a_rank_has_a_name_of_its_own() {
+        let plain = ModelConfig { norm: Norm::LayerNorm, mtp: 2, ..ModelConfig::tiny() };
+        let folder = ms_testing::golden_model("longcat_flash").unwrap();
+        let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+        let two_halves = hf::read_config(&hf::parse_json(&text).unwrap()).unwrap();
+        let file_grid = FileGrid::default();
+        for config in [plain, two_halves] {
+            let specs = ms_spec::params(&config);
+            for (version, split_heads) in
+                [(Version::V2_0_0, false), (Version::Head, false), (Version::Head, true)]
+            {
+                let spelling = Spelling { version, split_heads, ..Spelling::default() };
+                let speller = Speller::new(&config, &file_grid, spelling).unwrap();
+                let mut seen = BTreeSet::new();
+                for spec in &specs {
+                    let (Place::Layer(slot) | Place::Mtp(slot)) = spec.slot.place else { continue };
+                    for local in speller.locals(spec, 0, 0, slot).unwrap() {
+                        assert!(seen.insert(local.name.clone()), "{version:?}: {} twice", local.name);
+                    }
+                    let key = written(spec, slot, false, false, &config, Modules::default()).key;
+                    assert!(seen.insert(format!("key {key}")), "{version:?}: key {key} twice");
+                }
+                assert!(seen.len() > specs.len());
+            }
         }
     }
 

@@ -17,6 +17,9 @@ use crate::{Error, Result};
 /// What Megatron calls optimizer state that has the geometry of the weights.
 pub(super) const SPACE: &str = "fully_sharded_model_space";
 
+/// The argument that names the schedule of a pipeline.
+const SCHEDULE: &str = "schedules_method";
+
 /// The progress of a training run, written in addition to the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
@@ -120,6 +123,10 @@ impl Run {
     /// The arguments of a file: the run's, with those of the plan in their place.
     pub(super) fn merged(&self, own: Map<String, Value>) -> Map<String, Value> {
         let mut fields = self.args.clone();
+        // It says how stages hold layers; other schedules do not.
+        if fields.get(SCHEDULE) == Some(&json!("dualpipev")) {
+            fields.remove(SCHEDULE);
+        }
         fields.extend(own);
         for key in ["consumed_train_samples", "consumed_valid_samples"] {
             if let Some(n) = self.args.get(key) {
@@ -191,5 +198,28 @@ impl Run {
             kept.push(("opt_param_scheduler".to_owned(), Object::Plain(schedule.clone())));
         }
         kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::mcore::{FileGrid, Spelling};
+    use ms_core::GridSizes;
+    use ms_spec::{ModelConfig, Stages};
+
+    #[test]
+    fn files_of_other_stages_do_not_say_that_they_are_of_both_ends() {
+        let merged = |dual_pipe: bool, method: &str| {
+            let run = Run { args: Map::from_iter([(SCHEDULE.into(), json!(method))]), ..Run::default() };
+            let stages = Stages { pp: 2, dual_pipe, ..Stages::default() };
+            let config = ModelConfig { layers: 4, ..ModelConfig::tiny() };
+            let file_grid =
+                FileGrid::new(&GridSizes { pp: 2, ..GridSizes::default() }, stages, false).unwrap();
+            run.merged(file_grid.args(&config, Spelling::default()).unwrap()).get(SCHEDULE).cloned()
+        };
+        assert_eq!(merged(false, "dualpipev"), None);
+        assert_eq!(merged(true, "dualpipev"), Some(json!("dualpipev")));
+        assert_eq!(merged(false, "zero-bubble"), Some(json!("zero-bubble")));
     }
 }

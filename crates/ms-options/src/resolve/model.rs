@@ -130,12 +130,21 @@ fn of_checkpoint(o: &Options, dir: &Path) -> Result<(ModelConfig, String)> {
         "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
             .to_owned()
     })?;
-    let mut config = o.model_flags.beside(checkpoint.config(), o.source.describes_model())?;
+    let ends = end_of_documents(o);
+    let mut config = o.model_flags.beside(checkpoint.config(), o.source.describes_model(), ends)?;
     if o.model_training.init_std.is_given() {
         config.init_std = o.model_training.init_std.value;
     }
     // Ranks that share the vocabulary have equally many rows of it.
-    config.padded_vocab = config.padded_vocab.next_multiple_of(o.parallelism.tp);
+    let (there, tp) = (config.padded_vocab, o.parallelism.tp);
+    config.padded_vocab = there.next_multiple_of(tp);
+    if config.padded_vocab != there {
+        tracing::warn!(
+            "the vocabulary is padded to {} rows, that of the checkpoint to {there}, and padding takes part in the loss: a \
+             --tensor-model-parallel-size that divides {there} keeps it",
+            config.padded_vocab
+        );
+    }
     Ok((config, format!("{} ({})", dir.display(), checkpoint.form().name())))
 }
 
@@ -196,6 +205,11 @@ fn add_arguments(o: &Options, map: &mut Map<String, Value>) {
     }
 }
 
+/// Tokens beyond `--vocab-size`: upstream's null tokenizer counts the end of documents as one more.
+fn end_of_documents(o: &Options) -> usize {
+    usize::from(o.samples.have_no_words() && o.model_flags.rows().is_none())
+}
+
 /// Adds the sizes of the vocabulary and of its table, for a tokenizer of `tokens`.
 ///
 /// # Errors
@@ -208,9 +222,7 @@ fn add_vocabulary(
 ) -> Result<()> {
     let flags = &o.model_flags;
     if let Some(tokens) = flags.tokens() {
-        // Upstream's null tokenizer counts the end of documents as one more token.
-        let end = usize::from(o.samples.have_no_words() && flags.rows().is_none());
-        map.insert("vocab_size".into(), (tokens + end).into());
+        map.insert("vocab_size".into(), (tokens + end_of_documents(o)).into());
     }
     if let (Some(flag), Some(tokens)) = (flags.tokens().filter(|_| !o.samples.have_no_words()), tokens)
         && flag != tokens

@@ -223,11 +223,26 @@ fn a_resumed_run_keeps_its_padded_vocabulary_on_other_ranks() {
     let far = apart(&rest, &straight[2..]);
     assert!(far < 1e-10, "{far:e}");
     // Rows that the ranks cannot share are added to, which the user is told.
-    let mut command = ms_train();
-    command.current_dir(dir.path()).args(RUN.split_whitespace()).args(PADDED.split_whitespace());
-    command
-        .args("--load saved --nproc-per-node 8 --tp 8 --num-attention-heads 8 --dry-run".split_whitespace());
-    let said = command.arg("--data-path").arg(&data).output().unwrap().stderr;
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.contains("padded to 64 rows, that of the checkpoint to 60"), "{said}");
+    for (flags, rows) in [
+        (format!("{PADDED} --load saved --nproc-per-node 8 --tp 8 --num-attention-heads 8"), [64, 60]),
+        (format!("{} --nproc-per-node 3 --tp 3", sample("baichuan2_7b")), [129, 128]),
+    ] {
+        let mut command = ms_train();
+        command.current_dir(dir.path()).args(RUN.split_whitespace()).args(flags.split_whitespace());
+        let said = command.arg("--dry-run").arg("--data-path").arg(&data).output().unwrap().stderr;
+        let said = String::from_utf8_lossy(&said);
+        let [padded, there] = rows;
+        let want = format!("padded to {padded} rows, that of the checkpoint to {there}");
+        assert!(said.contains(&want), "{said}");
+    }
+}
+
+#[test]
+fn the_null_tokenizers_end_of_documents_is_a_token_of_a_loaded_model() {
+    for (tokens, fits) in [("127", true), ("126", false)] {
+        let mut command = ms_train();
+        command.args(RUN.split_whitespace()).args(sample("aquila").split_whitespace());
+        command.args(["--tokenizer-type", "NullTokenizer", "--vocab-size", tokens, "--dry-run"]);
+        assert_eq!(command.output().unwrap().status.success(), fits, "{tokens}");
+    }
 }

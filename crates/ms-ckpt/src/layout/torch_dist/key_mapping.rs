@@ -30,7 +30,7 @@ pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<
         }
         (Place::Embedding | Place::Head, _) => return vec![whole(spec.name.clone(), None)],
         (Place::Mtp(k), Part::Last) => {
-            let own = format!("mtp.layers.{k}.final_layernorm.weight");
+            let own = format!("mtp.layers.{k}.final_layernorm{}", what.ending());
             return vec![whole(own, None), whole(spec.name.clone(), None)];
         }
         (Place::Mtp(_), _) if what.inside_module().is_empty() => {
