@@ -228,8 +228,8 @@ fn number_text(number: &Number) -> String {
     number.as_f64().map_or_else(|| number.to_string(), float_repr)
 }
 
-/// `repr(float)`: shortest digits that round-trip; exponent form from 1e16 up and below 1e-4.
-fn float_repr(value: f64) -> String {
+/// `repr(float)` of a finite number: shortest digits that round-trip; exponent form from 1e16 up and below 1e-4.
+pub(crate) fn float_repr(value: f64) -> String {
     if value == 0.0 {
         return if value.is_sign_negative() { "-0.0".into() } else { "0.0".into() };
     }
