@@ -257,3 +257,18 @@ fn a_record_whose_answer_is_null_is_left_out_and_one_without_the_field_is_an_err
         assert!(reason.contains("missing"), "{reason}");
     }
 }
+
+#[test]
+fn every_judgement_is_one_of_the_reward_tokens() {
+    let handler = Bench::new().handler(HandlerOptions {
+        placeholder_token: "x".into(),
+        reward_tokens: vec!["+".into(), "-".into()],
+        ..HandlerOptions::new(RecordKind::ProcessReward)
+    });
+    let label = |values: Value| encode(&handler, json!({"input": "ax", "value": values}));
+    let Ok(Encoded::Row(row)) = label(json!(["-", "+"])) else { panic!("it becomes a row") };
+    let minus = handler.tokenizer().token_to_id("-").unwrap() as i32;
+    assert_eq!(row.columns[1], Some(vec![crate::sft::IGNORED, minus]));
+    assert!(label(json!(["-", "?"])).unwrap_err().contains("\"?\" is not among the reward tokens"));
+    assert!(label(json!([])).unwrap_err().contains("fewer judgements"));
+}
