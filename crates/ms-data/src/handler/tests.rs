@@ -243,7 +243,7 @@ fn earlier_thoughts_of_deepseek4_stay_only_where_an_effort_is_asked_for() {
 }
 
 #[test]
-fn a_record_whose_answer_is_null_is_left_out_and_one_without_the_field_is_an_error() {
+fn a_record_whose_answer_is_null_or_missing_is_left_out() {
     let bench = Bench::new();
     let handler = |kind| {
         bench.handler(HandlerOptions { prompt_type: Some("default".into()), ..HandlerOptions::new(kind) })
@@ -253,8 +253,7 @@ fn a_record_whose_answer_is_null_is_left_out_and_one_without_the_field_is_an_err
         let record =
             json!({"instruction": "a", "input": "", "output": null, "chosen": null, "rejected": "c"});
         assert_eq!(encode(handler, record).unwrap(), Encoded::Dropped);
-        let reason = encode(handler, json!({"instruction": "a", "input": ""})).unwrap_err();
-        assert!(reason.contains("missing"), "{reason}");
+        assert_eq!(encode(handler, json!({"instruction": "a", "input": ""})).unwrap(), Encoded::Dropped);
     }
 }
 
