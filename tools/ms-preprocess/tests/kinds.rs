@@ -143,7 +143,8 @@ fn records_of_another_style_are_an_error_with_the_style_that_reads_them() {
         assert!(said.contains("record 1: ") && said.contains("missing or null"), "{args:?}: {said}");
         assert!(said.contains("hint: the first record has ") && said.contains(hint), "{args:?}: {said}");
     }
-    let odd = ["--style", "alpaca", "--prompt-type", "qwen", "--input", "odd.jsonl", "--output-prefix", "none"];
+    let odd =
+        ["--style", "alpaca", "--prompt-type", "qwen", "--input", "odd.jsonl", "--output-prefix", "none"];
     let run = bench.run(&odd);
     let said = text(&run.stderr);
     assert_eq!(run.status.code(), Some(1), "{said}");

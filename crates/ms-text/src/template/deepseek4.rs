@@ -203,9 +203,11 @@ fn schemas(tools: &str) -> std::result::Result<Vec<String>, String> {
     list.iter()
         .enumerate()
         .map(|(i, tool)| {
-            let function = serde_json::from_str::<Members>(tool.get()).ok().and_then(|tool| tool.get("function"));
-            let function = function
-                .ok_or_else(|| format!("tool {i}: expected {{\"type\": \"function\", \"function\": {{…}}}}"))?;
+            let function =
+                serde_json::from_str::<Members>(tool.get()).ok().and_then(|tool| tool.get("function"));
+            let function = function.ok_or_else(|| {
+                format!("tool {i}: expected {{\"type\": \"function\", \"function\": {{…}}}}")
+            })?;
             rewritten(function.get()).map_err(malformed)
         })
         .collect()
@@ -361,7 +363,10 @@ mod tests {
     fn results_are_put_into_the_order_of_the_calls() {
         let call = |id: &str, arguments: Value| ToolCall { id: id.into(), name: "f".into(), arguments };
         let mut asks = Message::new(Role::Assistant, "");
-        asks.calls = vec![call("x", "{\"n\": 36893488147419103232, \"t\": \"v\"}".into()), call("y", "no json".into())];
+        asks.calls = vec![
+            call("x", "{\"n\": 36893488147419103232, \"t\": \"v\"}".into()),
+            call("y", "no json".into()),
+        ];
         let result = |id: &str| Message { answers: id.into(), ..Message::new(Role::Observation, id) };
         let messages = [
             Message::new(Role::User, "q"),

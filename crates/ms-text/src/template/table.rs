@@ -284,7 +284,9 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
     };
     let replace_eos = flag("replace_eos");
     if replace_eos && stop_words.is_empty() {
-        return Err("replace_eos: expected a first one of stop_words, which becomes the end of sequence".into());
+        return Err(
+            "replace_eos: expected a first one of stop_words, which becomes the end of sequence".into()
+        );
     }
     let algorithm = match entry["template_class"].as_str() {
         // The class of v2.0.0 goes by the name.
