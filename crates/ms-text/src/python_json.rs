@@ -3,8 +3,11 @@
 //! Prompt templates put re-serialised JSON into training text, so spaces, escapes and number formats of
 //! `json.dumps(value, ensure_ascii=False)` are part of the bytes.
 
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Number, Value};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// `json.dumps(value, ensure_ascii=False)`; with `indent`, its pretty form with that many spaces.
 ///
@@ -14,6 +17,99 @@ use std::fmt::Write;
 /// ```
 pub fn dumps(value: &Value, indent: Option<usize>) -> String {
     Style { indent, ..Style::default() }.dumps(value)
+}
+
+/// Levels of lists and objects in each other, as `serde_json` takes them.
+const MOST_DEPTH: usize = 128;
+
+/// `json.dumps(json.loads(text), ensure_ascii=False)`. Unlike [`dumps`] of the parsed text, whole numbers keep all their
+/// digits, of which a [`Value`] has those of 64 bits.
+///
+/// ```
+/// assert_eq!(ms_text::python_json::rewritten("[100000000000000000000000,1e2]")?, "[100000000000000000000000, 100.0]");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn rewritten(text: &str) -> serde_json::Result<String> {
+    let mut out = String::new();
+    rewrite(&mut out, serde_json::from_str(text)?, 0)?;
+    Ok(out)
+}
+
+fn rewrite(out: &mut String, value: &RawValue, depth: usize) -> serde_json::Result<()> {
+    if depth > MOST_DEPTH {
+        return Err(serde_json::Error::custom("lists and objects in each other are too deep"));
+    }
+    let text = value.get();
+    match text.as_bytes()[0] {
+        b'{' => {
+            out.push('{');
+            for (i, (key, member)) in serde_json::from_str::<Members>(text)?.0.into_iter().enumerate() {
+                out.push_str(if i > 0 { ", " } else { "" });
+                write_string(out, &key, false);
+                out.push_str(": ");
+                rewrite(out, member, depth + 1)?;
+            }
+            out.push('}');
+        }
+        b'[' => {
+            out.push('[');
+            for (i, item) in serde_json::from_str::<Vec<&RawValue>>(text)?.into_iter().enumerate() {
+                out.push_str(if i > 0 { ", " } else { "" });
+                rewrite(out, item, depth + 1)?;
+            }
+            out.push(']');
+        }
+        b'"' => write_string(out, &serde_json::from_str::<String>(text)?, false),
+        b't' | b'f' | b'n' => out.push_str(text),
+        // Python's whole numbers have no negative zero.
+        _ if !text.contains(['.', 'e', 'E']) => out.push_str(if text == "-0" { "0" } else { text }),
+        _ => match text.parse() {
+            Ok(f64::INFINITY) => out.push_str("Infinity"),
+            Ok(f64::NEG_INFINITY) => out.push_str("-Infinity"),
+            Ok(number) => out.push_str(&float_repr(number)),
+            Err(error) => return Err(serde_json::Error::custom(error)),
+        },
+    }
+    Ok(())
+}
+
+/// The members of an object, each as it is written. Of several with one name the last one counts, in the place of the first,
+/// as in a Python dict.
+pub(crate) struct Members<'a>(pub(crate) Vec<(String, &'a RawValue)>);
+
+impl<'a> Members<'a> {
+    /// The member with this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collector;
+        impl<'de> Visitor<'de> for Collector {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members: Vec<(String, &'de RawValue)> = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
+                    match members.iter_mut().find(|(known, _)| *known == key) {
+                        Some(member) => member.1 = value,
+                        None => members.push((key, value)),
+                    }
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collector)
+    }
 }
 
 /// The arguments of `json.dumps`.
@@ -132,8 +228,8 @@ fn number_text(number: &Number) -> String {
     number.as_f64().map_or_else(|| number.to_string(), float_repr)
 }
 
-/// `repr(float)`: shortest digits that round-trip; exponent form from 1e16 up and below 1e-4.
-fn float_repr(value: f64) -> String {
+/// `repr(float)` of a finite number: shortest digits that round-trip; exponent form from 1e16 up and below 1e-4.
+pub(crate) fn float_repr(value: f64) -> String {
     if value == 0.0 {
         return if value.is_sign_negative() { "-0.0".into() } else { "0.0".into() };
     }
@@ -214,6 +310,23 @@ mod tests {
         ] {
             assert_eq!(float_repr(value), want);
         }
+    }
+
+    /// By Python 3.11.
+    #[test]
+    fn a_text_is_written_again_with_all_digits_and_the_last_of_equal_names() {
+        for (text, want) in [
+            (
+                r#" {"a":100000000000000000000000,"b":[-0,-0.0,1E5,1e400,-18446744073709551616]} "#,
+                r#"{"a": 100000000000000000000000, "b": [0, -0.0, 100000.0, Infinity, -18446744073709551616]}"#,
+            ),
+            (r#"{"x":1,"y":{},"x":["\u00e9\n",true,null]}"#, r#"{"x": ["é\n", true, null], "y": {}}"#),
+            ("\"a\\/b\"", "\"a/b\""),
+        ] {
+            assert_eq!(rewritten(text).unwrap(), want);
+        }
+        assert!(rewritten("[1,]").is_err() && rewritten(&"[".repeat(1000)).is_err());
+        assert!(rewritten(&format!("{}{}", "[".repeat(1000), "]".repeat(1000))).is_err());
     }
 
     #[test]

@@ -123,6 +123,11 @@ messages[0] is sequence
 messages is sequence
 1 is sequence
 'a' is iterable
+none is iterable
+gone is iterable
+1e16
+-2.5e-5 | string
+0.0001
 messages[0] is mapping
 messages | map(attribute='content') | map('upper') | join('/')
 messages | selectattr('role', 'equalto', 'user') | list | length

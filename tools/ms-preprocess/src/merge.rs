@@ -28,6 +28,8 @@ pub(crate) fn run(
     names.dedup();
     let _claim = Claim::new(prefix, interrupt)?;
     interrupt.output(prefix);
+    // All of them are looked at before the first one is written.
+    let mut merged = Vec::with_capacity(words.len());
     for word in words {
         let mut output = prefix.as_os_str().to_os_string();
         output.push("_");
@@ -37,13 +39,16 @@ pub(crate) fn run(
         let holds =
             |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(word));
         let parts: Vec<&PathBuf> = names.iter().filter(holds).collect();
-        let Some(first) = parts.first() else {
+        if parts.is_empty() {
             bail!("{}: no dataset whose name holds {word:?}", folder.display());
-        };
+        }
         if let Some(missing) = parts.iter().flat_map(|p| [bin_path(p), idx_path(p)]).find(|p| !p.exists()) {
             bail!("{}: this file of a dataset is missing", missing.display());
         }
-        let mut writer = IndexedWriter::create(&output, IndexedDataset::open(first)?.token_type())?;
+        merged.push((output, parts));
+    }
+    for (output, parts) in merged {
+        let mut writer = IndexedWriter::create(&output, IndexedDataset::open(parts[0])?.token_type())?;
         for part in &parts {
             writer.append(&IndexedDataset::open(part)?)?;
         }

@@ -208,6 +208,11 @@ fn merging_joins_the_sets_of_a_folder() {
         );
         std::fs::rename(&kept, bench.path(gone)).unwrap();
     }
+    // A word without a dataset is told before anything is merged.
+    let words = ["--merge-group-keys", "text_document", "image_document", "--output-prefix", "some"];
+    let run = bench.run(&[&["--input", "parts"], &words[..]].concat());
+    assert!(!run.status.success() && text(&run.stderr).contains("image_document"), "{}", text(&run.stderr));
+    assert!(!bench.path("some_text_document.idx").exists());
 }
 
 #[test]

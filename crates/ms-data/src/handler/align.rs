@@ -76,7 +76,7 @@ impl AlpacaFields {
                 let chosen = self.chosen.as_deref().ok_or("map-keys switches chosen off")?;
                 let rejected = self.rejected.as_deref().ok_or("map-keys switches rejected off")?;
                 match record.get(chosen) {
-                    Some(Value::Null) => Vec::new(),
+                    None | Some(Value::Null) => Vec::new(),
                     // Upstream takes the first of one list and the second of the other.
                     Some(Value::Array(_)) => {
                         oddity = Some(
@@ -101,10 +101,11 @@ impl AlpacaFields {
     }
 }
 
-/// One answer, or several, which the encoder does not take, or none: upstream leaves a record out whose answer is null.
+/// One answer, or several, which the encoder does not take, or none: upstream leaves a record out whose answer is null, as a
+/// field reads that only other records have.
 fn answers(record: &Record, name: &str) -> Result<Vec<String>, Reason> {
     match record.get(name) {
-        Some(Value::Null) => Ok(Vec::new()),
+        None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(list)) => list
             .iter()
             .map(|value| {

@@ -42,12 +42,15 @@ impl Handler {
         let ids = self.plain(text(record, "input")?)?;
         let values =
             record.get("value").and_then(Value::as_array).ok_or("value: expected a list of judgements")?;
-        let mut values = values.iter();
+        // As upstream, also those that are too many for the placeholders.
+        let judgements = values.iter().map(|value| {
+            let known = reward.labels.iter().find(|(text, _)| value == text.as_str());
+            known.map(|(_, id)| *id).ok_or_else(|| format!("value: {value} is not among the reward tokens"))
+        });
+        let mut judgements = judgements.collect::<Result<Vec<i32>, _>>()?.into_iter();
         let mut labels = vec![IGNORED; ids.len()];
         for (label, _) in labels.iter_mut().zip(&ids).filter(|(_, id)| **id == reward.placeholder) {
-            let value = values.next().ok_or("value: fewer judgements than placeholders in the input")?;
-            let known = reward.labels.iter().find(|(text, _)| value == text.as_str());
-            *label = known.ok_or_else(|| format!("value: {value} is not among the reward tokens"))?.1;
+            *label = judgements.next().ok_or("value: fewer judgements than placeholders in the input")?;
         }
         let mask = vec![1; ids.len()];
         Ok(Row::new(vec![Some(ids), Some(labels), Some(mask)]))

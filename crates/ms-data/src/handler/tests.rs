@@ -243,7 +243,7 @@ fn earlier_thoughts_of_deepseek4_stay_only_where_an_effort_is_asked_for() {
 }
 
 #[test]
-fn a_record_whose_answer_is_null_is_left_out_and_one_without_the_field_is_an_error() {
+fn a_record_whose_answer_is_null_or_missing_is_left_out() {
     let bench = Bench::new();
     let handler = |kind| {
         bench.handler(HandlerOptions { prompt_type: Some("default".into()), ..HandlerOptions::new(kind) })
@@ -253,7 +253,21 @@ fn a_record_whose_answer_is_null_is_left_out_and_one_without_the_field_is_an_err
         let record =
             json!({"instruction": "a", "input": "", "output": null, "chosen": null, "rejected": "c"});
         assert_eq!(encode(handler, record).unwrap(), Encoded::Dropped);
-        let reason = encode(handler, json!({"instruction": "a", "input": ""})).unwrap_err();
-        assert!(reason.contains("missing"), "{reason}");
+        assert_eq!(encode(handler, json!({"instruction": "a", "input": ""})).unwrap(), Encoded::Dropped);
     }
+}
+
+#[test]
+fn every_judgement_is_one_of_the_reward_tokens() {
+    let handler = Bench::new().handler(HandlerOptions {
+        placeholder_token: "x".into(),
+        reward_tokens: vec!["+".into(), "-".into()],
+        ..HandlerOptions::new(RecordKind::ProcessReward)
+    });
+    let label = |values: Value| encode(&handler, json!({"input": "ax", "value": values}));
+    let Ok(Encoded::Row(row)) = label(json!(["-", "+"])) else { panic!("it becomes a row") };
+    let minus = handler.tokenizer().token_to_id("-").unwrap() as i32;
+    assert_eq!(row.columns[1], Some(vec![crate::sft::IGNORED, minus]));
+    assert!(label(json!(["-", "?"])).unwrap_err().contains("\"?\" is not among the reward tokens"));
+    assert!(label(json!([])).unwrap_err().contains("fewer judgements"));
 }

@@ -5,11 +5,11 @@
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
-use minijinja::{Environment, Error, ErrorKind, State, filters};
+use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
 
 use super::limits::{widths_within, within};
 use super::source::PERCENT;
-use crate::python_case;
+use crate::{python_case, python_json};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -27,6 +27,16 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("truncate", truncate);
     environment.add_filter("striptags", minijinja_contrib::filters::striptags);
     environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
+    environment.set_formatter(|out, state, value| match float_text(value) {
+        Some(text) => out.write_str(&text).map_err(Error::from),
+        None => escape_formatter(out, state, value),
+    });
+    environment.add_filter("string", |value: &Value| match value.as_str() {
+        Some(_) => value.clone(),
+        None => float_text(value).unwrap_or_else(|| value.to_string()).into(),
+    });
+    // The engine's own goes over null, as if it were an empty list.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // What has a length and places: texts and dicts, too.
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
@@ -78,6 +88,12 @@ fn divisible(value: &Value, by: &Value) -> Result<bool> {
 
 fn is_float(v: &Value) -> bool {
     v.kind() == ValueKind::Number && !v.is_integer()
+}
+
+/// `str` of a float, whose exponent form the engine does not have.
+fn float_text(value: &Value) -> Option<String> {
+    let number = is_float(value).then(|| f64::try_from(value.clone()).ok())?;
+    number.filter(|number| number.is_finite()).map(python_json::float_repr)
 }
 
 fn cannot(left: &Value, right: &Value) -> Error {

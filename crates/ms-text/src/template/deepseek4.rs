@@ -4,8 +4,9 @@
 //! the model's (`encoding_dsv4.py`, published with its weights).
 
 use super::{Effort, Message, Role, Template, Turn};
-use crate::{Error, Result, Tokenizer, python_json::dumps};
-use serde_json::Value;
+use crate::python_json::{Members, dumps, rewritten};
+use crate::{Error, Result, Tokenizer};
+use serde_json::value::RawValue;
 
 const BEGIN: &str = "<｜begin▁of▁sentence｜>";
 const END: &str = "<｜end▁of▁sentence｜>";
@@ -193,37 +194,49 @@ fn schemas(tools: &str) -> std::result::Result<Vec<String>, String> {
     if tools.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let value: Value = serde_json::from_str(tools).map_err(|e| format!("the tools are not JSON: {e}"))?;
-    let Value::Array(list) = value else { return Ok(Vec::new()) };
+    let malformed = |e: serde_json::Error| format!("the tools are not JSON: {e}");
+    let whole: &RawValue = serde_json::from_str(tools).map_err(malformed)?;
+    if !whole.get().starts_with('[') {
+        return Ok(Vec::new());
+    }
+    let list: Vec<&RawValue> = serde_json::from_str(whole.get()).map_err(malformed)?;
     list.iter()
         .enumerate()
         .map(|(i, tool)| {
-            let function = tool.get("function");
-            function
-                .map(|function| dumps(function, None))
-                .ok_or_else(|| format!("tool {i}: expected {{\"type\": \"function\", \"function\": {{…}}}}"))
+            let function =
+                serde_json::from_str::<Members>(tool.get()).ok().and_then(|tool| tool.get("function"));
+            let function = function.ok_or_else(|| {
+                format!("tool {i}: expected {{\"type\": \"function\", \"function\": {{…}}}}")
+            })?;
+            rewritten(function.get()).map_err(malformed)
         })
         .collect()
 }
 
 fn call(call: &super::ToolCall) -> String {
-    let parsed = call.arguments.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let pairs: Vec<(String, Value)> = match parsed {
-        Some(Value::Object(map)) => map.into_iter().collect(),
-        // What is not a JSON object goes in whole, under one name.
-        _ => vec![("arguments".to_owned(), call.arguments.clone())],
-    };
-    let lines: Vec<String> = pairs
-        .iter()
-        .map(|(name, value)| {
-            let (is_text, value) = match value {
-                Value::String(text) => ("true", text.clone()),
-                other => ("false", dumps(other, None)),
-            };
-            format!("<{MARK}parameter name=\"{name}\" string=\"{is_text}\">{value}</{MARK}parameter>")
+    let lines = call.arguments.as_str().and_then(|text| parameters(text).ok());
+    // What is not a JSON object goes in whole, under one name.
+    let lines = lines.unwrap_or_else(|| match call.arguments.as_str() {
+        Some(text) => parameter("arguments", true, text),
+        None => parameter("arguments", false, &dumps(&call.arguments, None)),
+    });
+    format!("<{MARK}invoke name=\"{}\">\n{lines}\n</{MARK}invoke>", call.name)
+}
+
+/// A line for every member of a JSON object.
+fn parameters(object: &str) -> serde_json::Result<String> {
+    let members: Members = serde_json::from_str(object)?;
+    let lines = members.0.iter().map(|(name, value)| {
+        Ok(match serde_json::from_str::<String>(value.get()) {
+            Ok(text) => parameter(name, true, &text),
+            Err(_) => parameter(name, false, &rewritten(value.get())?),
         })
-        .collect();
-    format!("<{MARK}invoke name=\"{}\">\n{}\n</{MARK}invoke>", call.name, lines.join("\n"))
+    });
+    Ok(lines.collect::<serde_json::Result<Vec<_>>>()?.join("\n"))
+}
+
+fn parameter(name: &str, is_text: bool, value: &str) -> String {
+    format!("<{MARK}parameter name=\"{name}\" string=\"{is_text}\">{value}</{MARK}parameter>")
 }
 
 fn last_user(parts: &[Part]) -> Option<usize> {
@@ -299,6 +312,7 @@ fn tools_text(schemas: &str) -> String {
 mod tests {
     use super::*;
     use crate::template::ToolCall;
+    use serde_json::Value;
 
     fn text(template: &Template, messages: &[Message], system: &str, tools: &str) -> String {
         let (mut parts, has_tools) = parts(messages, system, tools).unwrap();
@@ -349,7 +363,10 @@ mod tests {
     fn results_are_put_into_the_order_of_the_calls() {
         let call = |id: &str, arguments: Value| ToolCall { id: id.into(), name: "f".into(), arguments };
         let mut asks = Message::new(Role::Assistant, "");
-        asks.calls = vec![call("x", "{\"n\": 1, \"t\": \"v\"}".into()), call("y", "no json".into())];
+        asks.calls = vec![
+            call("x", "{\"n\": 36893488147419103232, \"t\": \"v\"}".into()),
+            call("y", "no json".into()),
+        ];
         let result = |id: &str| Message { answers: id.into(), ..Message::new(Role::Observation, id) };
         let messages = [
             Message::new(Role::User, "q"),
@@ -361,7 +378,7 @@ mod tests {
         assert_eq!(
             text(&template(None), &messages, "", ""),
             "<｜User｜>q<｜Assistant｜></think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\
-             <｜DSML｜parameter name=\"n\" string=\"false\">1</｜DSML｜parameter>\n\
+             <｜DSML｜parameter name=\"n\" string=\"false\">36893488147419103232</｜DSML｜parameter>\n\
              <｜DSML｜parameter name=\"t\" string=\"true\">v</｜DSML｜parameter>\n</｜DSML｜invoke>\n\
              <｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"arguments\" string=\"true\">no json</｜DSML｜parameter>\n\
              </｜DSML｜invoke>\n</｜DSML｜tool_calls><｜end▁of▁sentence｜><｜User｜><tool_result>x</tool_result>\n\n\

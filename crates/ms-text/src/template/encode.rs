@@ -1,7 +1,8 @@
 //! Encoding of a conversation into pairs of (prompt, answer) ids.
 
 use super::{Algorithm, Message, Piece, Role, Template, ToolFormat, Turn, cut, deepseek4, reasoning, tools};
-use crate::{Error, Result, Tokenizer, python_json};
+use crate::python_json::{self, Members};
+use crate::{Error, Result, Tokenizer};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -219,11 +220,15 @@ fn substitute<'a>(text: &'a str, values: &[(&str, &str)]) -> Cow<'a, str> {
 
 /// Name and re-serialised arguments of a call; both empty if the text is not such a call.
 fn function_call(text: &str) -> (String, String) {
-    let Ok(Value::Object(call)) = serde_json::from_str(text) else { return Default::default() };
-    match (call.get("name"), call.get("arguments")) {
-        (Some(name), Some(arguments)) => (python_json::str_of(name), python_json::dumps(arguments, None)),
-        _ => Default::default(),
-    }
+    let read = || {
+        let call: Members = serde_json::from_str(text)?;
+        let (Some(name), Some(arguments)) = (call.get("name"), call.get("arguments")) else {
+            return Ok(Default::default());
+        };
+        let name: Value = serde_json::from_str(name.get())?;
+        Ok((python_json::str_of(&name), python_json::rewritten(arguments.get())?))
+    };
+    read().unwrap_or_else(|_: serde_json::Error| Default::default())
 }
 
 #[cfg(test)]
@@ -244,6 +249,10 @@ mod tests {
             function_call(r#"{"name":"f","arguments":{"a":1,"b":["é"]}}"#),
             ("f".into(), r#"{"a": 1, "b": ["é"]}"#.into())
         );
-        assert_eq!(function_call("no json"), (String::new(), String::new()));
+        let wei = r#"{"arguments": {"wei": 1000000000000000000000}, "name": "pay"}"#;
+        assert_eq!(function_call(wei), ("pay".into(), r#"{"wei": 1000000000000000000000}"#.into()));
+        for text in ["no json", "[]", r#"{"name": "f"}"#] {
+            assert_eq!(function_call(text), (String::new(), String::new()));
+        }
     }
 }

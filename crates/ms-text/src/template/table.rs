@@ -188,7 +188,8 @@ impl Template {
         let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
         let entries: Vec<Value> =
             serde_json::from_slice(&bytes).map_err(|source| Error::Json { path: path.into(), source })?;
-        let Some(entry) = entries.iter().find(|entry| entry["name"] == name) else {
+        // Of several with one name, upstream takes the last.
+        let Some(entry) = entries.iter().rev().find(|entry| entry["name"] == name) else {
             let names: Vec<&str> = entries.iter().filter_map(|entry| entry["name"].as_str()).collect();
             let known = format!("{} in {}", names.join(", "), path.display());
             return Err(Error::UnknownTemplate { name: name.into(), known });
@@ -249,9 +250,9 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
         }
     };
     let tools = match (&entry["format_tools"], entry["format_tools"]["tool_format"].as_str()) {
-        (Value::Null, _) | (_, Some("default")) => ToolFormat::Default,
-        (_, Some("qwen" | "ling")) => ToolFormat::Qwen,
-        // Upstream takes the name apart into letters, which then match nothing.
+        (Value::Null, _) => ToolFormat::Default,
+        (_, Some("qwen" | "ling")) if matches!(name, "qwen3" | "bailing_mini") => ToolFormat::Qwen,
+        // Upstream takes the format's name apart into letters, which then match nothing, not even "default".
         _ => ToolFormat::None,
     };
     let call: &[&str] = if tools == ToolFormat::Qwen { &["content"] } else { &["name", "arguments"] };
@@ -281,6 +282,12 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
             .collect::<std::result::Result<_, _>>()?,
         _ => return Err("stop_words: expected a list of texts".into()),
     };
+    let replace_eos = flag("replace_eos");
+    if replace_eos && stop_words.is_empty() {
+        return Err(
+            "replace_eos: expected a first one of stop_words, which becomes the end of sequence".into()
+        );
+    }
     let algorithm = match entry["template_class"].as_str() {
         // The class of v2.0.0 goes by the name.
         None if name.starts_with("llama2") => Algorithm::Llama2,
@@ -304,7 +311,7 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
         tools,
         default_system,
         stop_words,
-        replace_eos: flag("replace_eos"),
+        replace_eos,
         ..lists.resolve(name.to_owned(), flag("efficient_eos"))
     })
 }

@@ -104,6 +104,7 @@ fn a_users_file_wins_over_the_table_and_has_all_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.json");
     let json = r#"[{"name": "mine", "format_user": {"slots": [["bos_token"], "Q {{content}}", {"token": "<A>"}]}, "stop_words": ["<A>"]},
+                   {"name": "qwen", "format_user": {"slots": ["one {{content}}"]}},
                    {"name": "qwen", "format_user": {"slots": ["other {{content}}"]}}]"#;
     std::fs::write(&path, json).unwrap();
     let mine = Template::from_file("mine", &path).unwrap();
@@ -113,7 +114,7 @@ fn a_users_file_wins_over_the_table_and_has_all_names() {
     assert_eq!(changed.user, [Piece::Text("other {{content}}".into())]);
     assert_ne!(changed, Template::named("qwen").unwrap());
     let error = Template::from_file("llama3", &path).unwrap_err().to_string();
-    assert!(error.contains("\"llama3\"; known: mine, qwen in ") && error.contains("t.json"), "{error}");
+    assert!(error.contains("\"llama3\"; known: mine, qwen, qwen in ") && error.contains("t.json"), "{error}");
     std::fs::write(&path, r#"[{"name": "mine", "format_user": {"slots": [7]}}]"#).unwrap();
     let error = Template::from_file("mine", &path).unwrap_err().to_string();
     assert!(error.contains("format_user.slots"), "{error}");
@@ -127,17 +128,19 @@ fn a_users_file_names_classes_and_formats_of_tools_as_upstreams_does() {
         {"name": "llama2"},
         {"name": "llama2_chat", "template_class": "Template"},
         {"name": "own4", "template_class": "DeepSeek4Template"},
-        {"name": "own3", "template_class": "ReasoningTemplate", "format_tools": {"tool_format": "qwen"}},
-        {"name": "ling", "format_tools": {"tool_format": "ling"}},
-        {"name": "glm4", "format_tools": {"tool_format": "glm4"}},
+        {"name": "qwen3", "template_class": "ReasoningTemplate", "format_tools": {"tool_format": "qwen"}},
+        {"name": "bailing_mini", "format_tools": {"tool_format": "ling"}},
+        {"name": "qwen", "format_tools": {"tool_format": "qwen"}},
+        {"name": "chatml", "format_tools": {"tool_format": "default"}},
         {"name": "other", "template_class": "OtherTemplate"},
     ]);
     std::fs::write(&path, entries.to_string()).unwrap();
     let read = |name: &str| Template::from_file(name, &path).unwrap();
-    let classes = ["llama2", "llama2_chat", "own4", "own3"].map(|name| read(name).algorithm);
+    let classes = ["llama2", "llama2_chat", "own4", "qwen3"].map(|name| read(name).algorithm);
     assert_eq!(classes, [Algorithm::Llama2, Algorithm::Basic, Algorithm::DeepSeek4, Algorithm::Reasoning]);
-    let tools = ["llama2", "own3", "ling", "glm4"].map(|name| read(name).tools);
-    assert_eq!(tools, [ToolFormat::Default, ToolFormat::Qwen, ToolFormat::Qwen, ToolFormat::None]);
+    let tools = ["llama2", "qwen3", "bailing_mini", "qwen", "chatml"].map(|name| read(name).tools);
+    let none = ToolFormat::None;
+    assert_eq!(tools, [ToolFormat::Default, ToolFormat::Qwen, ToolFormat::Qwen, none, none]);
     let error = Template::from_file("other", &path).unwrap_err().to_string();
     assert!(error.contains("OtherTemplate"), "{error}");
 }
@@ -161,6 +164,8 @@ fn a_users_file_may_have_a_system_text_in_parts_and_lists_have_places_for_what_t
         let error = read(entry).unwrap_err();
         assert!(error.contains(says), "{error}");
     }
+    let error = read(serde_json::json!({"name": "own", "replace_eos": true})).unwrap_err();
+    assert!(error.contains("replace_eos: expected a first one of stop_words"), "{error}");
     assert!(
         read(serde_json::json!({"name": "own", "default_system": 7})).unwrap_err().contains("default_system")
     );
