@@ -7,6 +7,8 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::{self, Write};
 
 /// `json.dumps(value, ensure_ascii=False)`; with `indent`, its pretty form with that many spaces.
@@ -99,10 +101,14 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members: Vec<(String, &'de RawValue)> = Vec::new();
+                let mut places = HashMap::new();
                 while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
-                    match members.iter_mut().find(|(known, _)| *known == key) {
-                        Some(member) => member.1 = value,
-                        None => members.push((key, value)),
+                    match places.entry(key) {
+                        Entry::Occupied(place) => members[*place.get()].1 = value,
+                        Entry::Vacant(place) => {
+                            members.push((place.key().clone(), value));
+                            place.insert(members.len() - 1);
+                        }
                     }
                 }
                 Ok(Members(members))
