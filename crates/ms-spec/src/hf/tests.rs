@@ -21,6 +21,12 @@ fn families_fill_in_what_the_file_leaves_out() {
     assert_eq!(qwen2.bias, Biases { qkv: true, ..Biases::default() });
     let qwen3 = read_config(&minimal("qwen3")).unwrap();
     assert_eq!((qwen3.head_dim, qwen3.qk_norm), (128, QkNorm::PerHead));
+    let seed = |head_dim: Value| {
+        let mut file = minimal("seed_oss");
+        file["head_dim"] = head_dim;
+        read_config(&file).unwrap().head_dim
+    };
+    assert_eq!((seed(json!(12)), seed(Value::Null)), (12, 16));
     assert_eq!(read_config(&minimal("mistral")).unwrap().sliding_window, Some(4096));
 }
 
