@@ -343,10 +343,15 @@ pub(super) const ALL: &[Field] = &[
         0..=64 => Ok(()),
         n => Err(Error::inconsistent(format!("prediction layers: expected at most 64, got {n}"))),
     }),
+    Field::only("is_causal", true, BOTH_WAYS).read_only(),
+    Field::only("use_bidirectional_attention", false, BOTH_WAYS).read_only(),
     Field::rule(read_dtype, write_dtype),
     Field::rule(read_ids, write_ids),
     Field::told("use_cache", |_| json!(true)),
 ];
+
+/// What two fields turn on in transformers 5.24 (`create_causal_mask`, and the classes of `gemma` and `gemma2`).
+const BOTH_WAYS: &str = "attention to later tokens";
 
 fn read_dtype(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let name = f.text("dtype")?.or(f.text("torch_dtype")?);

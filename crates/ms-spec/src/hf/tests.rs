@@ -177,6 +177,16 @@ fn what_is_wrong_is_named() {
         "config.json: field `mlp_bias`: expected false, got true; a bias in networks of a model with experts is not \
          supported"
     );
+    for (name, field, given) in [
+        ("deepseek_v4", "norm_topk_prob", false),
+        ("qwen3", "is_causal", false),
+        ("gemma2", "use_bidirectional_attention", true),
+    ] {
+        let mut json = sample_config(name);
+        json[field] = json!(given);
+        let said = message(json);
+        assert!(said.contains(&format!("field `{field}`: expected {}, got {given}", !given)), "{said}");
+    }
     let mut json = minimal("llama");
     json.as_object_mut().unwrap().remove("vocab_size");
     assert_eq!(message(json), "config.json: field `vocab_size` is missing");
