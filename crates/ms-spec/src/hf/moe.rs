@@ -294,4 +294,22 @@ mod tests {
         let e = read("glm4_moe", json!({"n_group": 4})).unwrap_err();
         assert!(e.contains("field `topk_group` is missing"), "{e}");
     }
+
+    /// transformers 5.24: the classes take null for false, and for whole heads.
+    #[test]
+    fn null_is_false_and_whole_heads_where_the_class_assumes_otherwise() {
+        let mut file = json!({
+            "model_type": "glm4_moe", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,
+            "num_attention_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2
+        });
+        let read = |file: &serde_json::Value| {
+            let c = read_config(file).unwrap();
+            (c.moe.unwrap().router.renormalise, c.rope.fraction)
+        };
+        assert_eq!(read(&file), (true, 0.5));
+        file["norm_topk_prob"] = json!(null);
+        assert_eq!(read(&file), (false, 0.5));
+        file["partial_rotary_factor"] = json!(null);
+        assert_eq!(read(&file), (false, 1.0));
+    }
 }

@@ -90,8 +90,11 @@ pub(super) const ROPE_READ: Field = Field::reading(read);
 
 const PLAIN: Field = Field::rule(read, |c, w| write(c, w, Form::default()));
 
+/// Null is not silence: whole heads rotate, whatever share the class assumes (transformers 5.24, `kwargs.setdefault` in
+/// the classes that assume one).
 const READ_PART: Field = Field::reading(|f, c| {
-    c.rope.fraction = share(f)?.unwrap_or(c.rope.fraction);
+    let whole = f.map.get("partial_rotary_factor").is_some_and(Value::is_null);
+    c.rope.fraction = share(f)?.unwrap_or(if whole { 1.0 } else { c.rope.fraction });
     read_bases(f, c)
 });
 
