@@ -247,8 +247,12 @@ impl Field {
         if !self.has_place(c) {
             return Ok(());
         }
-        // For optional fields, null is a value of its own.
-        let may_be_none = matches!(self.kind, Kind::MaybeSize(_) | Kind::MaybeFloat(_));
+        // For optional fields, null is a value of its own; for flags of `config.json` it is false, as Python has it.
+        let may_be_none = match self.kind {
+            Kind::MaybeSize(_) | Kind::MaybeFloat(_) => true,
+            Kind::Flag(_) | Kind::FlagAs(..) | Kind::Only(..) => f.source == crate::hf::SOURCE,
+            _ => false,
+        };
         let there = |name: &&str| f.get(name).is_some() || (may_be_none && f.map.contains_key(*name));
         let Some(name) = self.names().find(there) else {
             return match self.if_absent {
@@ -266,12 +270,12 @@ impl Field {
             Kind::MaybeSize(at) => put(at(c), Some(f.size(name)?)),
             Kind::Float(at) => put(at(c), f.float(name)?),
             Kind::MaybeFloat(at) => put(at(c), Some(f.float(name)?)),
-            Kind::Flag(at) => put(at(c), f.flag(name)?),
+            Kind::Flag(at) => put(at(c), Some(f.on(name)?)),
             Kind::SizeAs(_, set) => f.same_size(name)?.into_iter().for_each(|n| set(c, n)),
             Kind::FloatAs(_, set) | Kind::WholeAs(_, set) => {
                 f.float(name)?.into_iter().for_each(|x| set(c, x));
             }
-            Kind::FlagAs(_, set) => f.flag(name)?.into_iter().for_each(|on| set(c, on)),
+            Kind::FlagAs(_, set) => set(c, f.on(name)?),
             Kind::Word(_, set, words) => {
                 if let Some(word) = f.text(name)?.filter(|word| !set(c, word)) {
                     let words = words(c).join(", ");
@@ -280,7 +284,7 @@ impl Field {
                 }
             }
             Kind::Only(supported, what) => {
-                if f.flag(name)?.is_some_and(|given| given != supported) {
+                if f.on(name)? != supported {
                     let got = !supported;
                     let what =
                         format!("field `{name}`: expected {supported}, got {got}; {what} is not supported");

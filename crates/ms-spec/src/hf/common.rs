@@ -102,7 +102,7 @@ pub(super) const SIZES: &[Field] = {
 /// The same, and key/value heads and the size of a head.
 pub(super) const DECODER: &[Field] = {
     let ([a, b, c, d, e, f], [g, h]) = (sizes(NAMES), heads(NAMES));
-    &[a, b, c, d, e, f, g, h, GROUPS, head_dim("head_dim"), NO_DROPOUT]
+    &[a, b, c, d, e, f, g, h, GROUPS, NO_HEAD_DIM, head_dim("head_dim"), NO_DROPOUT]
 };
 
 pub(super) const GROUPS: Field =
@@ -114,6 +114,15 @@ pub(super) const NO_DROPOUT: Field = Field::told("attention_dropout", |_| json!(
 pub(super) const fn head_dim(name: &'static str) -> Field {
     Field::size(name, |c| Some(&mut c.head_dim)).or(HEAD_DIM).else_by(equal_heads)
 }
+
+/// Null is not silence: heads share the hidden size, whatever the class assumes (transformers 5.24, `InternLM3Config`,
+/// `SeedOssConfig`).
+const NO_HEAD_DIM: Field = Field::reading(|f, c| {
+    if f.map.get("head_dim").is_some_and(Value::is_null) {
+        c.head_dim = 0;
+    }
+    Ok(())
+});
 
 /// As many key/value heads as query heads.
 fn as_many_groups(c: &mut ModelConfig) {
@@ -334,10 +343,15 @@ pub(super) const ALL: &[Field] = &[
         0..=64 => Ok(()),
         n => Err(Error::inconsistent(format!("prediction layers: expected at most 64, got {n}"))),
     }),
+    Field::only("is_causal", true, BOTH_WAYS).read_only(),
+    Field::only("use_bidirectional_attention", false, BOTH_WAYS).read_only(),
     Field::rule(read_dtype, write_dtype),
     Field::rule(read_ids, write_ids),
     Field::told("use_cache", |_| json!(true)),
 ];
+
+/// What two fields turn on in transformers 5.24 (`create_causal_mask`, and the classes of `gemma` and `gemma2`).
+const BOTH_WAYS: &str = "attention to later tokens";
 
 fn read_dtype(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let name = f.text("dtype")?.or(f.text("torch_dtype")?);

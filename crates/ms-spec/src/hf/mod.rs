@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{Error, Family, ModelConfig, Result};
 
-const SOURCE: &str = "config.json";
+pub(crate) const SOURCE: &str = "config.json";
 
 impl Family {
     /// `model_type` of the family's `config.json`; `None` for one without a Hugging Face class.

@@ -136,13 +136,21 @@ pub(super) const GROUPS_ALWAYS: Field = Field::rule(
     },
 );
 
+/// A file may name one of both numbers, and leave the other to the class. Null means no groups.
 pub(super) fn read_groups(f: &Fields<'_>, c: &mut ModelConfig, by: GroupScore) -> Result<()> {
     const COUNT: [&str; 2] = ["n_group", "num_expert_group"];
-    let limit = f.size_of(&COUNT)?.zip(f.size("topk_group")?);
-    let silent = !COUNT.iter().any(|name| f.map.contains_key(*name));
-    if let Some(router) = router(c).filter(|_| !silent) {
-        router.groups = limit.filter(|l| l.0 > 1).map(|(groups, keep)| GroupLimit { groups, keep, by });
-    }
+    let Some(router) = router(c) else { return Ok(()) };
+    let said = |name: &&str| f.map.contains_key(*name);
+    let (counted, kept) = (COUNT.iter().any(said), said(&"topk_group"));
+    let assumed = router.groups;
+    let groups = if counted { f.size_of(&COUNT)? } else { assumed.map(|g| g.groups) };
+    let Some(groups) = groups.filter(|&n| n > 1) else {
+        router.groups = None;
+        return Ok(());
+    };
+    let keep = if kept { f.size("topk_group")? } else { assumed.map(|g| g.keep) };
+    let keep = keep.ok_or_else(|| f.missing("topk_group"))?;
+    router.groups = Some(GroupLimit { groups, keep, by });
     Ok(())
 }
 
@@ -254,4 +262,54 @@ fn which_layers(f: &Fields<'_>, layers: usize, first: usize) -> Result<Vec<bool>
     Ok((0..layers)
         .map(|l| l >= first && l % freq == 0 && (l + 1) % step == 0 && !dense.contains(&l))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::hf::read_config;
+
+    /// transformers 5.24: `n_group` and `topk_group` are 8 and 4 in `DeepseekV3Config`.
+    #[test]
+    fn a_number_of_groups_without_the_other_is_that_and_what_the_class_assumes() {
+        let read = |model_type: &str, more: serde_json::Value| {
+            let mut file = json!({
+                "model_type": model_type, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "vocab_size": 100, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+                "v_head_dim": 8, "n_routed_experts": 16, "num_experts_per_tok": 2
+            });
+            for (name, value) in more.as_object().unwrap() {
+                file[name] = value.clone();
+            }
+            let limit = |c: crate::ModelConfig| c.moe.unwrap().router.groups.map(|g| (g.groups, g.keep));
+            read_config(&file).map(limit).map_err(|e| e.to_string())
+        };
+        assert_eq!(read("deepseek_v3", json!({})), Ok(Some((8, 4))));
+        assert_eq!(read("deepseek_v3", json!({"topk_group": 2})), Ok(Some((8, 2))));
+        assert_eq!(read("deepseek_v3", json!({"n_group": 16})), Ok(Some((16, 4))));
+        assert_eq!(read("deepseek_v3", json!({"n_group": 1})), Ok(None));
+        assert_eq!(read("deepseek_v3", json!({"n_group": null})), Ok(None));
+        assert_eq!(read("glm4_moe", json!({"n_group": 4, "topk_group": 2})), Ok(Some((4, 2))));
+        let e = read("glm4_moe", json!({"n_group": 4})).unwrap_err();
+        assert!(e.contains("field `topk_group` is missing"), "{e}");
+    }
+
+    /// transformers 5.24: the classes take null for false, and for whole heads.
+    #[test]
+    fn null_is_false_and_whole_heads_where_the_class_assumes_otherwise() {
+        let mut file = json!({
+            "model_type": "glm4_moe", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,
+            "num_attention_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2
+        });
+        let read = |file: &serde_json::Value| {
+            let c = read_config(file).unwrap();
+            (c.moe.unwrap().router.renormalise, c.rope.fraction)
+        };
+        assert_eq!(read(&file), (true, 0.5));
+        file["norm_topk_prob"] = json!(null);
+        assert_eq!(read(&file), (false, 0.5));
+        file["partial_rotary_factor"] = json!(null);
+        assert_eq!(read(&file), (false, 1.0));
+    }
 }

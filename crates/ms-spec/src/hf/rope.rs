@@ -40,9 +40,14 @@ pub(super) const INTERLEAVED_ROPE: &[Field] =
 pub(super) const STRETCHED_ROPE: &[Field] =
     &[Field::rule(read, |c, w| write(c, w, Form { says_plain: true, ..Form::default() }))];
 
-/// Rotation of a part of each head, for a class that reads the original length outside the scaling object.
+/// Rotation of a part of each head, for a class that reads the original length outside the scaling object, and only there:
+/// it assumes 4096 (transformers 4.57 and 5.24, `Phi3Config`).
 pub(super) const PHI_ROPE: &[Field] = &[
-    READ_PART,
+    Field::reading(|f, c| {
+        let mut map = f.map.clone();
+        map.entry("original_max_position_embeddings").or_insert(json!(4096));
+        read_part(&Fields { map: &map, ..*f }, c)
+    }),
     Field::rule(|_, _| Ok(()), |c, w| write(c, w, Form { original_beside: true, ..Form::default() })),
     PARTIAL.written_if(partial),
 ];
@@ -90,10 +95,15 @@ pub(super) const ROPE_READ: Field = Field::reading(read);
 
 const PLAIN: Field = Field::rule(read, |c, w| write(c, w, Form::default()));
 
-const READ_PART: Field = Field::reading(|f, c| {
-    c.rope.fraction = share(f)?.unwrap_or(c.rope.fraction);
+/// Null is not silence: whole heads rotate, whatever share the class assumes (transformers 5.24, `kwargs.setdefault` in
+/// the classes that assume one).
+fn read_part(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    let whole = f.map.get("partial_rotary_factor").is_some_and(Value::is_null);
+    c.rope.fraction = share(f)?.unwrap_or(if whole { 1.0 } else { c.rope.fraction });
     read_bases(f, c)
-});
+}
+
+const READ_PART: Field = Field::reading(read_part);
 
 const WRITE: Field = Field::rule(|_, _| Ok(()), |c, w| write(c, w, Form::default()));
 
@@ -275,7 +285,8 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
             // quotient where both are other than 0.
             mscale: s.float("mscale")?.or(Some(0.0)).zip(s.float("mscale_all_dim")?),
             attention_factor: s.float("attention_factor")?,
-            truncate: s.flag("truncate")?.unwrap_or(true),
+            // Null is false, as everywhere in Python.
+            truncate: s.flag("truncate")?.unwrap_or(!s.map.contains_key("truncate")),
         },
         "longrope" | "su" => {
             let list = |field| s.floats(field)?.ok_or(Error::Missing { source_name: f.source, field });
@@ -349,5 +360,48 @@ pub(super) fn scaling_object(rope: &Rope) -> Option<Map<String, Value>> {
     match value {
         Value::Object(map) => Some(map),
         _ => unreachable!("the arms above make objects"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::RopeScaling;
+    use crate::hf::read_config;
+
+    #[test]
+    fn the_original_length_of_phi3_is_said_outside_the_object_or_4096() {
+        let mut file = json!({
+            "model_type": "phi3", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 100, "max_position_embeddings": 16_384, "rope_scaling": {
+                "type": "longrope", "short_factor": [1.0, 1.0, 1.0, 1.0], "long_factor": [2.0, 2.0, 2.0, 2.0],
+                "original_max_position_embeddings": 32
+            }
+        });
+        let read = |file: &serde_json::Value| match read_config(file).unwrap().rope.scaling {
+            RopeScaling::LongRope { original, factor, .. } => (original, factor),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read(&file), (4096, 4.0));
+        file["original_max_position_embeddings"] = json!(8192);
+        assert_eq!(read(&file), (8192, 2.0));
+    }
+
+    /// transformers 5.24: `rope_parameters.get("truncate", True)`.
+    #[test]
+    fn borders_of_yarns_ramp_are_not_rounded_where_a_file_says_null() {
+        let read = |scaling: serde_json::Value| {
+            let file = json!({
+                "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "vocab_size": 100, "rope_scaling": scaling
+            });
+            match read_config(&file).unwrap().rope.scaling {
+                RopeScaling::Yarn { truncate, .. } => truncate,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(read(json!({"type": "yarn", "factor": 2.0})));
+        assert!(!read(json!({"type": "yarn", "factor": 2.0, "truncate": null})));
     }
 }

@@ -21,6 +21,12 @@ fn families_fill_in_what_the_file_leaves_out() {
     assert_eq!(qwen2.bias, Biases { qkv: true, ..Biases::default() });
     let qwen3 = read_config(&minimal("qwen3")).unwrap();
     assert_eq!((qwen3.head_dim, qwen3.qk_norm), (128, QkNorm::PerHead));
+    let seed = |head_dim: Value| {
+        let mut file = minimal("seed_oss");
+        file["head_dim"] = head_dim;
+        read_config(&file).unwrap().head_dim
+    };
+    assert_eq!((seed(json!(12)), seed(Value::Null)), (12, 16));
     assert_eq!(read_config(&minimal("mistral")).unwrap().sliding_window, Some(4096));
 }
 
@@ -171,6 +177,16 @@ fn what_is_wrong_is_named() {
         "config.json: field `mlp_bias`: expected false, got true; a bias in networks of a model with experts is not \
          supported"
     );
+    for (name, field, given) in [
+        ("deepseek_v4", "norm_topk_prob", false),
+        ("qwen3", "is_causal", false),
+        ("gemma2", "use_bidirectional_attention", true),
+    ] {
+        let mut json = sample_config(name);
+        json[field] = json!(given);
+        let said = message(json);
+        assert!(said.contains(&format!("field `{field}`: expected {}, got {given}", !given)), "{said}");
+    }
     let mut json = minimal("llama");
     json.as_object_mut().unwrap().remove("vocab_size");
     assert_eq!(message(json), "config.json: field `vocab_size` is missing");

@@ -10,7 +10,7 @@ use crate::field::{Field, Writer};
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, NAMES, NO_DROPOUT, head_dim, heads, sizes};
 use crate::hf::latent::INDEXER;
-use crate::hf::moe::{self, RENORMALISE, ROUTER, SCALE, router, set_layers, shared};
+use crate::hf::moe::{self, ROUTER, SCALE, router, set_layers, shared};
 use crate::hf::tensors::{Respelling, Tensors};
 use crate::hf::{Dialect, Fields, rope};
 use crate::sizes::{
@@ -100,7 +100,8 @@ const DEEPSEEK_V4: Class = class!(
             Field::size("num_experts_per_tok", |c| Some(&mut moe::moe(c)?.top_k)).needed(),
             Field::size("moe_intermediate_size", |c| Some(&mut moe::moe(c)?.ffn)).needed(),
             shared("n_shared_experts").else_by(moe::one_shared),
-            RENORMALISE,
+            // The published class and transformers' have no such field, and always divide.
+            Field::only("norm_topk_prob", true, "weights of experts that are not divided by their sum"),
             SCALE,
             Field::told("topk_method", |_| json!("noaux_tc")),
             Field::word("scoring_func", score_word, take_score, |_| &["sqrtsoftplus", "sigmoid", "softmax"]),
