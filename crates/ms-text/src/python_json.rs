@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members: Vec<(String, &'de RawValue)> = Vec::new();
-                let mut places = HashMap::new();
+                let mut places: HashMap<String, usize> = HashMap::new();
                 while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
                     match places.entry(key) {
                         Entry::Occupied(place) => members[*place.get()].1 = value,
