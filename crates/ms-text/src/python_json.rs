@@ -3,6 +3,7 @@
 //! Prompt templates put re-serialised JSON into training text, so spaces, escapes and number formats of
 //! `json.dumps(value, ensure_ascii=False)` are part of the bytes.
 
+use regex::Regex;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -10,6 +11,7 @@ use serde_json::{Number, Value};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::{self, Write};
+use std::sync::LazyLock;
 
 /// `json.dumps(value, ensure_ascii=False)`; with `indent`, its pretty form with that many spaces.
 ///
@@ -274,7 +276,12 @@ fn repr(value: &Value) -> String {
     }
 }
 
-fn string_repr(text: &str) -> String {
+/// What `str.isprintable` says of a character: no separator but the space, no control, format, private or unassigned one.
+static PRINTABLE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^[^\p{C}\p{Z}]$").expect("a class of characters"));
+
+/// `repr(str)`: characters that are not printable are escaped.
+pub(crate) fn string_repr(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::from(quote);
     for c in text.chars() {
@@ -287,10 +294,14 @@ fn string_repr(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            c if u32::from(c) < 0x20 || c == '\u{7f}' => {
-                write!(out, "\\x{:02x}", u32::from(c)).expect("writing to a String does not fail");
+            c if c.is_ascii() && !c.is_ascii_control() => out.push(c),
+            c if PRINTABLE.is_match(c.encode_utf8(&mut [0; 4])) => out.push(c),
+            c => match u32::from(c) {
+                n @ 0..=0xff => write!(out, "\\x{n:02x}"),
+                n @ 0x100..=0xffff => write!(out, "\\u{n:04x}"),
+                n => write!(out, "\\U{n:08x}"),
             }
-            c => out.push(c),
+            .expect("writing to a String does not fail"),
         }
     }
     out.push(quote);

@@ -27,13 +27,13 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("truncate", truncate);
     environment.add_filter("striptags", minijinja_contrib::filters::striptags);
     environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
-    environment.set_formatter(|out, state, value| match float_text(value) {
+    environment.set_formatter(|out, state, value| match text(value)? {
         Some(text) => out.write_str(&text).map_err(Error::from),
         None => escape_formatter(out, state, value),
     });
     environment.add_filter("string", |value: &Value| match value.as_str() {
-        Some(_) => value.clone(),
-        None => float_text(value).unwrap_or_else(|| value.to_string()).into(),
+        Some(_) => Ok(value.clone()),
+        None => text(value).map(|text| text.unwrap_or_else(|| value.to_string()).into()),
     });
     // The engine's own goes over null, as if it were an empty list.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
@@ -90,10 +90,58 @@ fn is_float(v: &Value) -> bool {
     v.kind() == ValueKind::Number && !v.is_integer()
 }
 
+/// `str` of what Python writes in another way than the engine: floats, lists, tuples and dicts.
+fn text(value: &Value) -> Result<Option<String>> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {
+        return Ok(float_text(value));
+    }
+    let mut out = String::new();
+    repr(&mut out, value, 0)?;
+    Ok(Some(out))
+}
+
 /// `str` of a float, whose exponent form the engine does not have.
 fn float_text(value: &Value) -> Option<String> {
     let number = is_float(value).then(|| f64::try_from(value.clone()).ok())?;
     number.filter(|number| number.is_finite()).map(python_json::float_repr)
+}
+
+/// Most lists and dicts in each other that are written.
+const MOST_DEPTH: usize = 200;
+
+/// `repr` of a value.
+fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
+    if depth > MOST_DEPTH {
+        return Err(wrong("lists and dicts in each other are too deep to be written"));
+    }
+    match value.kind() {
+        ValueKind::String => out.push_str(&python_json::string_repr(value.as_str().unwrap_or_default())),
+        ValueKind::Seq => {
+            out.push(if value.is_tuple() { '(' } else { '[' });
+            for (i, item) in value.try_iter()?.enumerate() {
+                out.push_str(if i > 0 { ", " } else { "" });
+                repr(out, &item, depth + 1)?;
+            }
+            out.push_str(match (value.is_tuple(), value.len()) {
+                (true, Some(1)) => ",)",
+                (true, _) => ")",
+                (false, _) => "]",
+            });
+        }
+        ValueKind::Map => {
+            out.push('{');
+            for (i, key) in value.try_iter()?.enumerate() {
+                out.push_str(if i > 0 { ", " } else { "" });
+                repr(out, &key, depth + 1)?;
+                out.push_str(": ");
+                repr(out, &value.get_item(&key)?, depth + 1)?;
+            }
+            out.push('}');
+        }
+        ValueKind::Undefined => out.push_str("Undefined"),
+        _ => out.push_str(&float_text(value).unwrap_or_else(|| value.to_string())),
+    }
+    Ok(())
 }
 
 fn cannot(left: &Value, right: &Value) -> Error {
