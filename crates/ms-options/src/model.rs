@@ -223,8 +223,8 @@ impl ModelFlags {
         Ok(()) // who loads it says what is wrong
     }
 
-    /// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the
-    /// last token have no effect, so how many there are is the checkpoint's to say.
+    /// Refuses sizes of the vocabulary that do not hold the model's tokens, or more of them than its embedding has rows. How many
+    /// rows stand behind the last token is up to a run.
     fn check_vocabulary(&self, config: &ModelConfig, ends: usize) -> Result<()> {
         let (own, rows) = (config.vocab, config.padded_vocab);
         if let Some(tokens) = self.tokens().filter(|&n| n + ends < own || n + ends > rows) {

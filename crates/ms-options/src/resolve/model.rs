@@ -136,12 +136,14 @@ fn of_checkpoint(o: &Options, dir: &Path) -> Result<(ModelConfig, String)> {
         config.init_std = o.model_training.init_std.value;
     }
     // Ranks that share the vocabulary have equally many rows of it.
+    let asked = o.model_flags.rows().filter(|_| !o.source.describes_model());
     let (there, tp) = (config.padded_vocab, o.parallelism.tp);
-    config.padded_vocab = there.next_multiple_of(tp);
-    if config.padded_vocab != there {
+    let wanted = asked.unwrap_or(there);
+    config.padded_vocab = wanted.next_multiple_of(tp);
+    if config.padded_vocab != wanted {
         tracing::warn!(
             "the vocabulary is padded to {} rows, that of the checkpoint to {there}, and padding takes part in the loss: a \
-             --tensor-model-parallel-size that divides {there} keeps it",
+             --tensor-model-parallel-size that divides {wanted} keeps it",
             config.padded_vocab
         );
     }

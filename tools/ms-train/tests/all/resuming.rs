@@ -238,6 +238,19 @@ fn a_resumed_run_keeps_its_padded_vocabulary_on_other_ranks() {
 }
 
 #[test]
+fn a_loaded_model_has_as_many_rows_as_are_asked_for_on_any_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples_of(dir.path(), (4, 30, 12), |row, place| counting(row, place) % 128);
+    let with = |more: &str| run(dir.path(), &data, &format!("{} --fp64 {more}", sample("baichuan2_7b")));
+    let alone = with("--padded-vocab-size 140");
+    let far = apart(&with("--padded-vocab-size 140 --nproc-per-node 2 --tp 2"), &alone);
+    assert!(far < 1e-10, "{far:e}");
+    // Rows of zeros take part in the loss.
+    let far = apart(&with(""), &alone);
+    assert!(far > 1e-4, "{far:e}");
+}
+
+#[test]
 fn the_null_tokenizers_end_of_documents_is_a_token_of_a_loaded_model() {
     for (tokens, fits) in [("127", true), ("126", false)] {
         let mut command = ms_train();
