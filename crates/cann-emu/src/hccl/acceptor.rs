@@ -116,9 +116,12 @@ impl Acceptor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on every rank that connects is told why it is refused.
-    pub fn refuse(&self, why: &str) {
+    /// From now on every rank that connects is told why it is refused, as are those that were accepted and not taken in.
+    pub fn refuse(&self, why: &str, accepted: &Receiver<Joined>) {
         *self.lock() = State::Refused(why.to_owned());
+        for (mut connection, _) in accepted.try_iter() {
+            let _ = Reply::error(1, why).write(&mut connection);
+        }
     }
 
     /// Stops accepting.

@@ -89,16 +89,17 @@ pub fn listen(
     std::thread::Builder::new().name("emu-hccl-hub".to_owned()).spawn(move || {
         // Ranks that wait give up before the hub does.
         let limit = Duration::from_secs_f64(connect_timeout() + 1.0);
-        let (ranks, why) = hub::gather(&|end| acceptor::next(&ranks, end), limit);
+        let (joined, why) = hub::gather(&|end| acceptor::next(&ranks, end), limit);
         match valid {
             Name::Again => acceptor.close(),
             Name::Once => {
-                acceptor.refuse(&why.unwrap_or_else(|| {
-                    "the group has had its ranks: its root info was used before".to_owned()
-                }))
+                let used = || "the group has had its ranks: its root info was used before".to_owned();
+                acceptor.refuse(&why.unwrap_or_else(used), &ranks);
             }
         }
-        hub::serve(ranks, &group);
+        // Who was accepted too late sees the end of the connection.
+        drop(ranks);
+        hub::serve(joined, &group);
     })?;
     Ok(())
 }
