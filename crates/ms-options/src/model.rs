@@ -227,7 +227,7 @@ impl ModelFlags {
     /// rows stand behind the last token is up to a run.
     fn check_vocabulary(&self, config: &ModelConfig, ends: usize) -> Result<()> {
         let (own, rows) = (config.vocab, config.padded_vocab);
-        if let Some(tokens) = self.tokens().filter(|&n| n + ends < own || n + ends > rows) {
+        if let Some(tokens) = self.tokens().filter(|&n| !(own..=rows).contains(&n.saturating_add(ends))) {
             refuse!(
                 "--vocab-size {tokens}: the model of --load has {own} tokens, and its embedding {rows} rows"
             );

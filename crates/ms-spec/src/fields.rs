@@ -119,6 +119,11 @@ impl<'a> Fields<'a> {
         self.flag(field).map(|v| v.unwrap_or(false))
     }
 
+    /// A flag that is true where a file is silent; null is false, as Python has it.
+    pub(crate) fn on_unless_said(&self, field: &'static str) -> Result<bool> {
+        self.flag(field).map(|v| v.unwrap_or(!self.map.contains_key(field)))
+    }
+
     pub(crate) fn text(&self, field: &'static str) -> Result<Option<&'a str>> {
         let Some(value) = self.get(field) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| self.wrong(field, "text", value))

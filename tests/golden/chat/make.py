@@ -128,6 +128,7 @@ gone is iterable
 [1e-05, 1e16, 2.0, -0.0, true, none, 'a\u200b\u00a0b', "it's", 'tab\t', 'é中']
 {'a': (1,), 'b': [], 'c': {}, 'd': ('x', 2.5), 3: [gone]}
 [1e-07] | string | upper
+messages[1:] + [1e-05, 'a\u200b'][0:]
 1e16
 -2.5e-5 | string
 0.0001

@@ -4,8 +4,7 @@ use super::alignment::Aligned;
 use super::{Encoded, Handler};
 use crate::{Error, Reason, Result as DataResult};
 use ms_text::Tokenizer;
-use ms_text::template::{Piece, Role, Template};
-use serde_json::Value;
+use ms_text::template::{Piece, Role, Template, is_function_call};
 
 type Result<T> = std::result::Result<T, Reason>;
 
@@ -44,7 +43,7 @@ impl Handler {
             if message.role == Role::User && message.content.contains("{{idx}}") && names_idx(template) {
                 return Err("a user's text holds {{idx}}, which becomes a turn number".into());
             }
-            if message.role == Role::Function && !is_call(&message.content) {
+            if message.role == Role::Function && !is_function_call(&message.content) {
                 return Err(
                     "a function message is not JSON with name and arguments, so it becomes an empty call"
                         .into(),
@@ -90,8 +89,4 @@ impl Handler {
 /// Whether the user pieces are searched for the turn number: they all are, after the content is filled in.
 fn names_idx(template: &Template) -> bool {
     template.user.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains("{{content}}")))
-}
-
-fn is_call(text: &str) -> bool {
-    matches!(serde_json::from_str(text), Ok(Value::Object(call)) if call.contains_key("name") && call.contains_key("arguments"))
 }

@@ -372,7 +372,8 @@ pub(super) unsafe fn block_scores<K: Kernel>(
         let first = rows.iter().map(|r| r.0).min().unwrap_or(0) as usize;
         let end = rows.iter().map(|r| r.1).max().unwrap_or(0) as usize;
         for (q, c) in (0..columns).step_by(K::NR).enumerate() {
-            if c >= end || c + K::NR <= first {
+            // No row of the panel sees a column where the first of all stands behind the last.
+            if first >= end || c >= end || c + K::NR <= first {
                 continue;
             }
             // A tile of fewer rows reads all columns of a panel.

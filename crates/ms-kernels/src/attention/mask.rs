@@ -98,4 +98,25 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn keys_behind_all_queries_change_nothing() {
+        use super::super::tests::{causal, run, shape};
+        use crate::trial::{cpus, random};
+        let shape = shape(128, 1, 2, 64);
+        let (qkv, dout) = (random::<f32>(128 * shape.width(), 5), random::<f32>(128 * 2 * 64, 6));
+        for (q_len, ahead) in [(16, -32), (32, -40), (48, -50), (70, -58)] {
+            for cpu in cpus(&[1]) {
+                let with = |k_len, ahead| {
+                    let segment = [Segment { q_start: 0, q_len, k_start: 0, k_len, ahead }];
+                    run(&cpu, &qkv, &dout, &shape, &segment, &causal(64), None)
+                };
+                let (all, seen) = (with(128, ahead), with((128 + ahead) as usize, 0));
+                assert!(
+                    all.out == seen.out && all.lse == seen.lse && all.dqkv == seen.dqkv,
+                    "{q_len} {cpu:?}"
+                );
+            }
+        }
+    }
 }

@@ -11,13 +11,13 @@ use crate::trial::{cpus, cpus_in, random, same_everywhere, wide, wide64};
 use crate::{Arithmetic, Cpu, Element, Error};
 
 /// Forward and backward over packed rows.
-struct Run<E> {
-    out: Vec<E>,
-    lse: Vec<f32>,
-    dqkv: Vec<E>,
+pub(super) struct Run<E> {
+    pub(super) out: Vec<E>,
+    pub(super) lse: Vec<f32>,
+    pub(super) dqkv: Vec<E>,
 }
 
-fn run<E: Element>(
+pub(super) fn run<E: Element>(
     cpu: &Cpu,
     qkv: &[E],
     dout: &[E],
@@ -148,11 +148,11 @@ fn orders<E: Element>() -> &'static [Arithmetic] {
     if E::NAME == "f32" { &[Arithmetic::Pair] } else { &Arithmetic::ALL }
 }
 
-fn shape(tokens: usize, groups: usize, heads_per_group: usize, head_dim: usize) -> Packed {
+pub(super) fn shape(tokens: usize, groups: usize, heads_per_group: usize, head_dim: usize) -> Packed {
     Packed { tokens, groups, heads_per_group, head_dim }
 }
 
-fn causal(dim: usize) -> Options {
+pub(super) fn causal(dim: usize) -> Options {
     Options { scale: 1.0 / (dim as f32).sqrt(), window: None, softcap: None, causal: true, alibi: None }
 }
 

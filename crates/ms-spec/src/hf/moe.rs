@@ -136,7 +136,8 @@ pub(super) const GROUPS_ALWAYS: Field = Field::rule(
     },
 );
 
-/// A file may name one of both numbers, and leave the other to the class. Null means no groups.
+/// A file may name one of both numbers, and leave the other to the class: one group where that assumes none. Null means no
+/// groups.
 pub(super) fn read_groups(f: &Fields<'_>, c: &mut ModelConfig, by: GroupScore) -> Result<()> {
     const COUNT: [&str; 2] = ["n_group", "num_expert_group"];
     let Some(router) = router(c) else { return Ok(()) };
@@ -148,7 +149,7 @@ pub(super) fn read_groups(f: &Fields<'_>, c: &mut ModelConfig, by: GroupScore) -
         router.groups = None;
         return Ok(());
     };
-    let keep = if kept { f.size("topk_group")? } else { assumed.map(|g| g.keep) };
+    let keep = if kept { f.size("topk_group")? } else { Some(assumed.map_or(1, |g| g.keep)) };
     let keep = keep.ok_or_else(|| f.missing("topk_group"))?;
     router.groups = Some(GroupLimit { groups, keep, by });
     Ok(())
@@ -270,7 +271,7 @@ mod tests {
 
     use crate::hf::read_config;
 
-    /// transformers 5.24: `n_group` and `topk_group` are 8 and 4 in `DeepseekV3Config`.
+    /// transformers 5.24: `n_group` and `topk_group` are 8 and 4 in `DeepseekV3Config`, 1 and 1 in `Glm4MoeConfig`.
     #[test]
     fn a_number_of_groups_without_the_other_is_that_and_what_the_class_assumes() {
         let read = |model_type: &str, more: serde_json::Value| {
@@ -291,7 +292,8 @@ mod tests {
         assert_eq!(read("deepseek_v3", json!({"n_group": 1})), Ok(None));
         assert_eq!(read("deepseek_v3", json!({"n_group": null})), Ok(None));
         assert_eq!(read("glm4_moe", json!({"n_group": 4, "topk_group": 2})), Ok(Some((4, 2))));
-        let e = read("glm4_moe", json!({"n_group": 4})).unwrap_err();
+        assert_eq!(read("glm4_moe", json!({"n_group": 4})), Ok(Some((4, 1))));
+        let e = read("glm4_moe", json!({"n_group": 4, "topk_group": null})).unwrap_err();
         assert!(e.contains("field `topk_group` is missing"), "{e}");
     }
 

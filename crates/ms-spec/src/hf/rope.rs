@@ -23,7 +23,9 @@ pub(super) const COUNTED_ROPE: &[Field] = &[
     WRITE,
     Field::rule(
         |f, c| {
-            if let (None, Some(n)) = (share(f)?, f.size("rotary_dim")?) {
+            if let (None, Some(n), false) =
+                (share(f)?, f.size("rotary_dim")?, f.map.contains_key("partial_rotary_factor"))
+            {
                 c.rope.fraction = n as f64 / c.head_dim.max(1) as f64;
             }
             Ok(())
@@ -41,7 +43,7 @@ pub(super) const STRETCHED_ROPE: &[Field] =
     &[Field::rule(read, |c, w| write(c, w, Form { says_plain: true, ..Form::default() }))];
 
 /// Rotation of a part of each head, for a class that reads the original length outside the scaling object, and only there:
-/// it assumes 4096 (transformers 4.57 and 5.24, `Phi3Config`).
+/// it assumes 4096 (transformers 4.57 and 5.24, `Phi3Config`). As in 4.57, a factor in the object then does not count.
 pub(super) const PHI_ROPE: &[Field] = &[
     Field::reading(|f, c| {
         let mut map = f.map.clone();
@@ -285,8 +287,7 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
             // quotient where both are other than 0.
             mscale: s.float("mscale")?.or(Some(0.0)).zip(s.float("mscale_all_dim")?),
             attention_factor: s.float("attention_factor")?,
-            // Null is false, as everywhere in Python.
-            truncate: s.flag("truncate")?.unwrap_or(!s.map.contains_key("truncate")),
+            truncate: s.on_unless_said("truncate")?,
         },
         "longrope" | "su" => {
             let list = |field| s.floats(field)?.ok_or(Error::Missing { source_name: f.source, field });

@@ -92,12 +92,17 @@ fn is_float(v: &Value) -> bool {
 
 /// `str` of what Python writes in another way than the engine: floats, lists, tuples and dicts.
 fn text(value: &Value) -> Result<Option<String>> {
-    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {
+    if !is_list(value) && value.kind() != ValueKind::Map {
         return Ok(float_text(value));
     }
     let mut out = String::new();
     repr(&mut out, value, 0)?;
     Ok(Some(out))
+}
+
+/// Whether it is a list or tuple; slices and sums of lists are values that are gone over, with a length.
+fn is_list(value: &Value) -> bool {
+    value.kind() == ValueKind::Seq || (value.kind() == ValueKind::Iterable && value.len().is_some())
 }
 
 /// `str` of a float, whose exponent form the engine does not have.
@@ -106,17 +111,18 @@ fn float_text(value: &Value) -> Option<String> {
     number.filter(|number| number.is_finite()).map(python_json::float_repr)
 }
 
-/// Most lists and dicts in each other that are written.
+/// Most lists and dicts in each other that are written, and most bytes: a list may hold another many times.
 const MOST_DEPTH: usize = 200;
+const MOST_BYTES: usize = 1 << 26;
 
 /// `repr` of a value.
 fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
-    if depth > MOST_DEPTH {
-        return Err(wrong("lists and dicts in each other are too deep to be written"));
+    if depth > MOST_DEPTH || out.len() > MOST_BYTES {
+        return Err(wrong("lists and dicts in each other are too deep or too long to be written"));
     }
     match value.kind() {
         ValueKind::String => out.push_str(&python_json::string_repr(value.as_str().unwrap_or_default())),
-        ValueKind::Seq => {
+        _ if is_list(value) => {
             out.push(if value.is_tuple() { '(' } else { '[' });
             for (i, item) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });

@@ -218,6 +218,11 @@ fn substitute<'a>(text: &'a str, values: &[(&str, &str)]) -> Cow<'a, str> {
     out
 }
 
+/// Whether a text is a call: an object with a name and arguments.
+pub fn is_function_call(text: &str) -> bool {
+    !function_call(text).1.is_empty()
+}
+
 /// Name and re-serialised arguments of a call; both empty if the text is not such a call.
 fn function_call(text: &str) -> (String, String) {
     let read = || {

@@ -15,6 +15,7 @@ mod table;
 mod tools;
 
 pub use cut::shares;
+pub use encode::is_function_call;
 pub use message::{Message, Role, ToolCall, Turn};
 
 use crate::{Result, Tokenizer};

@@ -100,7 +100,7 @@ const DEEPSEEK_V4: Class = class!(
             Field::size("num_experts_per_tok", |c| Some(&mut moe::moe(c)?.top_k)).needed(),
             Field::size("moe_intermediate_size", |c| Some(&mut moe::moe(c)?.ffn)).needed(),
             shared("n_shared_experts").else_by(moe::one_shared),
-            // The published class and transformers' have no such field, and always divide.
+            // The published class has no such field, transformers' does not read it: both always divide.
             Field::only("norm_topk_prob", true, "weights of experts that are not divided by their sum"),
             SCALE,
             Field::told("topk_method", |_| json!("noaux_tc")),

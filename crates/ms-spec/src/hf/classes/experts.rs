@@ -240,7 +240,7 @@ const GPT_OSS: Class = class!(
 const MINIMAX_NORMS: Field = Field::rule(
     |f, c| {
         match f.text("qk_norm_type")?.unwrap_or("per_layer") {
-            "per_layer" if f.flag("use_qk_norm")?.unwrap_or(true) => {}
+            "per_layer" if f.on_unless_said("use_qk_norm")? => {}
             "per_head" => c.qk_norm = QkNorm::PerHead,
             _ => c.qk_norm = QkNorm::None,
         }

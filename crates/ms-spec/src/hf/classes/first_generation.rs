@@ -67,7 +67,7 @@ const BAICHUAN2: Class = Class {
 const TRAINED_LENGTH: Field = Field::reading(|f, c| {
     let mut stretched = false;
     for field in ["use_dynamic_ntk", "use_logn_attn"] {
-        stretched |= f.flag(field)?.unwrap_or(true);
+        stretched |= f.on_unless_said(field)?;
     }
     let trained = f.size("seq_length")?.unwrap_or(8192);
     if stretched && trained > 0 {

@@ -69,7 +69,7 @@ const SHARED: &str = "num_shared_expert";
 /// Shared experts, each as wide as a dense layer.
 fn read_hunyuan_shared(f: &crate::fields::Fields<'_>, c: &mut ModelConfig, silent: usize) -> Result<()> {
     let n = f.same_size(SHARED)?.unwrap_or(silent);
-    let mixed = f.flag("use_mixed_mlp_moe")?.unwrap_or(true);
+    let mixed = f.on_unless_said("use_mixed_mlp_moe")?;
     let shared = SharedExpert { ffn: n.saturating_mul(c.ffn), gate: false, wide_gate: false };
     moe(c).into_iter().for_each(|m| m.shared = (mixed && n > 0).then_some(shared));
     Ok(())

@@ -65,7 +65,7 @@ const STEP3P5: Class = class!(
 const EXPERTS: &[Field] = &[
     Field::rule(
         |f, c| {
-            if !f.flag("use_moe")?.unwrap_or(true) {
+            if !f.on_unless_said("use_moe")? {
                 c.moe = None;
             }
             Ok(())
@@ -115,7 +115,7 @@ const EXPERTS: &[Field] = &[
 
 /// A selection bias implies sigmoid scores, and these imply weights divided by their sum.
 fn read_choice(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
-    let bias = f.flag("use_moe_router_bias")?.unwrap_or(true);
+    let bias = f.on_unless_said("use_moe_router_bias")?;
     let sigmoid = bias || f.text("moe_router_activation")? == Some("sigmoid");
     if let Some(r) = router(c) {
         r.score = if sigmoid { Score::Sigmoid } else { Score::Softmax };
