@@ -139,10 +139,7 @@ fn of_checkpoint(o: &Options, dir: &Path) -> Result<(ModelConfig, String)> {
     let asked = o.model_flags.rows().filter(|_| !o.source.describes_model());
     let (there, tp) = (config.padded_vocab, o.parallelism.tp);
     let wanted = asked.unwrap_or(there);
-    config.padded_vocab = wanted.checked_next_multiple_of(tp).unwrap_or(usize::MAX);
-    if asked.is_some() {
-        config.clone().validate().map_err(|e| Usage(format!("--padded-vocab-size {wanted}: {e}")))?;
-    }
+    config.padded_vocab = wanted.next_multiple_of(tp);
     if config.padded_vocab != wanted {
         tracing::warn!(
             "the vocabulary is padded to {} rows, that of the checkpoint to {there}, and padding takes part in the loss: a \
