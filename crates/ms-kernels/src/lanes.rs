@@ -4,23 +4,29 @@ use crate::isa::instances;
 
 const LANES: usize = 16;
 
-mod body {
+pub(crate) mod body {
     use super::LANES;
     use crate::Element;
+    use crate::narrow::filled;
     use crate::rms_norm::body::lane_sum;
     use std::hint::black_box;
 
+    /// `Σ_i a[i] · b[i]` in sixteen lanes, of rows of one length.
     #[inline(always)]
-    pub(super) fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
+    pub(crate) fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
+        debug_assert_eq!(a.len(), b.len(), "rows of one length");
         let mut acc = [0f32; LANES];
-        let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-        for (a, b) in a.iter().zip(b) {
+        let mut add = |a: &[E; LANES], b: &[E; LANES]| {
             for l in 0..LANES {
                 acc[l] = a[l].to_f32().mul_add(b[l].to_f32(), acc[l]);
             }
+        };
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            add(a, b);
         }
-        for (l, (a, b)) in a_tail.iter().zip(b_tail).enumerate() {
-            acc[l] = a.to_f32().mul_add(b.to_f32(), acc[l]);
+        if !a_rest.is_empty() {
+            add(&filled(a_rest), &filled(b_rest));
         }
         // Seen as an array in memory the lanes stay in a register above.
         lane_sum(black_box(acc))

@@ -5,6 +5,7 @@ use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::fetch_rows;
 use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, rows_times, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::recurrence::system::System;
@@ -28,8 +29,9 @@ struct To<'a> {
     v: Disjoint<'a, f32>,
     g: Disjoint<'a, f32>,
     beta: Disjoint<'a, f32>,
-    /// Gradients of normalised queries and keys by a unit's heads, `[2,units,T,K]`.
-    qk: Disjoint<'a, f32>,
+    /// Gradients of queries and keys if a key is one unit's; or else those of the normalised ones by a unit's heads, `[units,T,K]`.
+    q: Disjoint<'a, f32>,
+    k: Disjoint<'a, f32>,
 }
 
 /// Gradients of [`super::forward`] from zero states.
@@ -50,21 +52,21 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     expect_len(OP, "dg", scan.g.len(), grads.g.len())?;
     expect_len(OP, "dbeta", scan.beta.len(), grads.beta.len())?;
     let (documents, of) = (scan.segments.len(), scan.groups());
-    let (units, alone) = (of.units(), of.units() == key_heads);
-    with_scratch(Scratch::Rows, 2 * units * tokens * key_dim, |parts: &mut [f32]| {
-        let to = To {
-            v: Disjoint::new(grads.v),
-            g: Disjoint::new(grads.g),
-            beta: Disjoint::new(grads.beta),
-            qk: Disjoint::new(parts),
-        };
+    let part = if of.alone() { 0 } else { of.units() * tokens * key_dim };
+    with_scratch(Scratch::Rows, 2 * part, |parts: &mut [f32]| {
+        let (q_parts, k_parts) = parts.split_at_mut(part);
+        let (q, k) = if of.alone() { (&mut *grads.q, &mut *grads.k) } else { (&mut *q_parts, &mut *k_parts) };
+        let [v, g, beta, q, k] = [grads.v, grads.g, grads.beta, q, k].map(Disjoint::new);
+        let to = To { v, g, beta, q, k };
         of.for_each(cpu, documents, |document, of| {
             let segment = &scan.segments[document];
             with_f32_kernel!(cpu.isa(), K => back::<K>(cpu, scan, dy, &to, segment, of));
         });
-        let (parts, isa) = (&*parts, cpu.isa());
-        for (which, (to, x, factor)) in
-            [(grads.q, scan.q, scan.scale()), (grads.k, scan.k, 1.0)].into_iter().enumerate()
+        if of.alone() {
+            return;
+        }
+        for (to, parts, x, factor) in
+            [(grads.q, &*q_parts, scan.q, scan.scale()), (grads.k, &*k_parts, scan.k, 1.0)]
         {
             cpu.for_each_row(
                 tokens * key_heads,
@@ -73,16 +75,9 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
                 (&mut [] as &mut [u8], 0),
                 |row, to, _| {
                     let (t, key) = (row / key_heads, row % key_heads);
-                    let part =
-                        |unit: usize| &parts[((which * units + unit) * tokens + t) * key_dim..][..key_dim];
-                    let x = &x[row * key_dim..][..key_dim];
-                    if alone {
-                        unit_backward(isa, to, part(key), x, factor);
-                        return;
-                    }
                     let mut sum = vec![0f32; key_dim];
-                    of.sum(&mut sum, key, part);
-                    unit_backward(isa, to, &sum, x, factor);
+                    of.sum(&mut sum, key, |unit| &parts[(unit * tokens + t) * key_dim..][..key_dim]);
+                    unit_backward(cpu.isa(), to, &sum, &x[row * key_dim..][..key_dim], factor);
                 },
             );
         }
@@ -146,12 +141,14 @@ struct Chunk<'a> {
     d_overlaps: &'a mut [f32],
     u: &'a mut [f32],
     dv: &'a mut [f32],
+    dq: &'a mut [f32],
+    dk: &'a mut [f32],
 }
 
 impl<'a> Chunk<'a> {
     fn len(sizes: &Sizes) -> usize {
         let n = sizes.rows();
-        Keys::len(sizes) + 2 * lines(n * n) + 2 * lines(n * sizes.p)
+        Keys::len(sizes) + 2 * lines(n * n) + 2 * lines(n * sizes.p) + 2 * lines(n * sizes.s)
     }
 
     fn new(rest: &mut &'a mut [f32], sizes: &Sizes) -> Self {
@@ -163,6 +160,8 @@ impl<'a> Chunk<'a> {
             d_overlaps: take(rest, n * n),
             u: take(rest, n * sizes.p),
             dv: take(rest, n * sizes.p),
+            dq: take(rest, n * sizes.s),
+            dk: take(rest, n * sizes.s),
         }
     }
 
@@ -187,19 +186,17 @@ impl<'a> Chunk<'a> {
         self.keys.form::<K>(work.isa(), scan, (t, n), of.group);
         let (q, k) = (View::of(self.keys.q, s), View::of(self.keys.k, s));
         for (head, number) in heads.iter_mut().zip(of.first..) {
+            let (v, stride) = scan.values(scan.v, t, number);
+            fetch_rows(v.as_ptr(), stride, n, p);
             work.begin(Step::decaying(&head.numbers.decay[inside.clone()]));
             let (before, after) = head.fronts.split_at_mut((c + 1) * size);
             let h = &before[c * size..];
             let system = System { overlaps: self.keys.overlaps, beta: &head.numbers.beta[inside.clone()] };
             let written = (&mut head.e[inside.start * p..inside.end * p], &mut self.u[..n * p]);
-            work.solve::<K>(written, k, scan.values(scan.v, t, number), &system, (c > 0).then_some(h));
+            work.solve::<K>(written, k, (v, stride), &system, (c > 0).then_some(h));
             if inside.end < segment.q_len {
-                let next = &mut after[..size];
-                if c > 0 {
-                    next.copy_from_slice(h);
-                }
                 let rows = Rows { q, k, scores: self.keys.scores, v: &self.u[..n * p] };
-                work.carry::<K>(next, &rows, c == 0);
+                work.carry_from::<K>((c > 0).then_some(h), &mut after[..size], &rows);
             }
         }
     }
@@ -221,16 +218,11 @@ impl<'a> Chunk<'a> {
         let (t, n) = (segment.q_start + inside.start, inside.len());
         let ended = inside.end == segment.q_len;
         self.keys.form::<K>(isa, scan, (t, n), of.group);
+        self.keys.score::<K>(&self.sizes, n);
         let (q, k) = (View::of(self.keys.q, s), View::of(self.keys.k, s));
         self.d_scores.fill(0.0);
         self.d_overlaps.fill(0.0);
-        let tokens = scan.g.len() / all;
-        // SAFETY: a unit takes its own sums of its document's tokens.
-        let (dq, dk) = unsafe {
-            let units = scan.groups().units();
-            let part = |which: usize| to.qk.part(((which * units + of.unit) * tokens + t) * s, n * s);
-            (part(0), part(1))
-        };
+        let (dq, dk) = (&mut self.dq[..n * s], &mut self.dk[..n * s]);
         dq.fill(0.0);
         dk.fill(0.0);
         let (mut d, mut dbeta) = ([Step::default(); ROWS], [0f32; ROWS]);
@@ -239,6 +231,9 @@ impl<'a> Chunk<'a> {
             let (u, dv, e) =
                 (&mut self.u[..n * p], &mut self.dv[..n * p], &head.e[inside.start * p..inside.end * p]);
             let own_dy = scan.values(dy, t, number);
+            for rows in [own_dy.0.as_ptr(), to.v.address().wrapping_add((t * all + number) * p)] {
+                fetch_rows(rows, own_dy.1, n, p);
+            }
             rows_times(isa, u, p, (e, p), beta);
             work.begin(Step::decaying(&head.numbers.decay[inside.clone()]));
             let rows = Rows { q, k, scores: self.keys.scores, v: u };
@@ -267,5 +262,19 @@ impl<'a> Chunk<'a> {
         product::<K>((dk, s), true, scores.t(), q, [n, s, n], Band::From(1));
         product::<K>((dk, s), true, overlaps, k, [n, s, n], Band::UpTo(1));
         product::<K>((dk, s), true, overlaps.t(), k, [n, s, n], Band::From(1));
+        let groups = scan.groups();
+        for (to, d, x, factor) in [(&to.q, dq, scan.q, scan.scale()), (&to.k, dk, scan.k, 1.0)] {
+            let (x, stride) = scan.keys(x, t, of.group);
+            for (i, d) in d.chunks_exact(s).enumerate() {
+                let row = groups.row(of.unit, scan.g.len() / all, t + i);
+                // SAFETY: a unit takes its own rows of its document's tokens.
+                let to = unsafe { to.part(row * s, s) };
+                if groups.alone() {
+                    unit_backward(isa, to, d, &x[i * stride..][..s], factor);
+                } else {
+                    to.copy_from_slice(d);
+                }
+            }
+        }
     }
 }

@@ -13,9 +13,10 @@ use crate::error::{expect_len, expect_rows};
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::fetch_rows;
 use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, Work, lines, take};
-use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::recurrence::product::{View, triangle, with_f32_kernel};
 use crate::recurrence::system::System;
 use crate::recurrence::units::{Groups, Heads, expect_covered};
 use crate::{Cpu, Error, Isa, Result};
@@ -50,7 +51,7 @@ mod body {
     pub(super) fn units(out: &mut [f32], width: usize, x: &[f32], stride: usize, factor: f32) {
         for (i, out) in out.chunks_exact_mut(width).enumerate() {
             let x = &x[i * stride..][..width];
-            let r = factor / (crate::recurrence::body::dot(x, x) + super::EPS).sqrt();
+            let r = factor / (crate::lanes::body::dot(x, x) + super::EPS).sqrt();
             out.iter_mut().zip(x).for_each(|(o, v)| *o = r * v);
         }
     }
@@ -58,7 +59,7 @@ mod body {
     /// Gradient of [`units`] with respect to `x` for one row.
     #[inline(always)]
     pub(super) fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) {
-        use crate::recurrence::body::dot;
+        use crate::lanes::body::dot;
         let r = 1.0 / (dot(x, x) + super::EPS).sqrt();
         let along = dot(dout, x) * r * r;
         for ((o, d), v) in dx.iter_mut().zip(dout).zip(x) {
@@ -195,7 +196,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Forms those of `n` tokens from token `t` on.
+    /// Forms those of `n` tokens from token `t` on, but for the scores.
     fn form<K: Kernel<Packed = f32>>(
         &mut self,
         isa: Isa,
@@ -206,11 +207,17 @@ impl<'a> Keys<'a> {
         let (s, ld) = (scan.shape.key_dim, scan.sizes().rows());
         for (to, of, factor) in [(&mut *self.q, scan.q, scan.scale()), (&mut *self.k, scan.k, 1.0)] {
             let (rows, stride) = scan.keys(of, t, key);
+            fetch_rows(rows.as_ptr(), stride, n, s);
             units_of(isa, &mut to[..n * s], s, rows, stride, factor);
         }
-        let (q, k) = (View::of(self.q, s), View::of(self.k, s));
-        product::<K>((self.scores, ld), false, q, k.t(), [n, n, s], Band::All);
-        product::<K>((self.overlaps, ld), false, k, k.t(), [n, n, s], Band::All);
+        let k = View::of(self.k, s);
+        triangle::<K>((self.overlaps, ld), k, k, [n, s], 1);
+    }
+
+    /// Forms the scores of `n` tokens.
+    fn score<K: Kernel<Packed = f32>>(&mut self, sizes: &Sizes, n: usize) {
+        let (q, k) = (View::of(self.q, sizes.s), View::of(self.k, sizes.s));
+        triangle::<K>((self.scores, sizes.rows()), q, k, [n, sizes.s], 1);
     }
 }
 
@@ -241,13 +248,18 @@ fn through<K: Kernel<Packed = f32>>(
             let n = most.min(end - t);
             let inside = t - segment.q_start..t - segment.q_start + n;
             keys.form::<K>(isa, scan, (t, n), of.group);
+            keys.score::<K>(&sizes, n);
             let (q, k) = (View::of(keys.q, s), View::of(keys.k, s));
             for ((h, numbers), head) in states.chunks_exact_mut(size).zip(&numbers).zip(of.first..) {
+                let (v, stride) = scan.values(scan.v, t, head);
+                for rows in [v.as_ptr(), y.address().wrapping_add((t * heads + head) * p)] {
+                    fetch_rows(rows, stride, n, p);
+                }
                 work.begin(Step::decaying(&numbers.decay[inside.clone()]));
                 let system = System { overlaps: keys.overlaps, beta: &numbers.beta[inside.clone()] };
                 let before = if fresh { None } else { Some(&*h) };
                 let written = (&mut e[..n * p], &mut u[..n * p]);
-                work.solve::<K>(written, k, scan.values(scan.v, t, head), &system, before);
+                work.solve::<K>(written, k, (v, stride), &system, before);
                 let rows = Rows { q, k, scores: keys.scores, v: &u[..n * p] };
                 work.outputs::<K>(&mut out[..n * p], &rows, before);
                 for (i, out) in out.chunks_exact(p).take(n).enumerate() {

@@ -1,7 +1,7 @@
 //! Everything that is not a matrix product, compiled for each instruction set.
 
 use crate::float::{exp, sigmoid, softplus, tanh};
-use crate::recurrence::body::dot;
+use crate::lanes::body::dot;
 use std::f32::consts::PI;
 use std::f64::consts::FRAC_2_PI;
 
@@ -282,6 +282,15 @@ pub(super) fn angles_back(to: &mut [f32], by_angle: &[f32], speeds: &[f32], step
         *to += by * step * (PI - speed * speed / PI);
     }
     dot(by_angle, speeds)
+}
+
+/// `to += from` and `other += from`.
+#[inline(always)]
+pub(super) fn add_twice(to: &mut [f32], other: &mut [f32], from: &[f32]) {
+    for ((to, other), from) in to.iter_mut().zip(other).zip(from) {
+        *to += from;
+        *other += from;
+    }
 }
 
 /// `to += from`.

@@ -25,6 +25,7 @@ instances! {
         dx: &mut [f32], d_factors: &mut [f32], from: (&[f32], &[f32]), x: &[f32], factors: &[f32], skip: f32,
     ) = body::by_rank_back;
     fn angles_back(to: &mut [f32], by_angle: &[f32], speeds: &[f32], step: f32) -> f32 = body::angles_back;
+    fn add_twice(to: &mut [f32], other: &mut [f32], from: &[f32]) = body::add_twice;
     fn add(to: &mut [f32], from: &[f32]) = body::add;
 }
 
@@ -327,8 +328,7 @@ impl Way<'_> {
         for (d, of, to, bias) in [(dk, &*walk.k, b, &mut *sums.b_bias), (dq, &*walk.q, c, &mut *sums.c_bias)]
         {
             turned_back(isa, d, by_angle, &of[i * keys..][..keys], turns, sizes);
-            add(isa, to, d);
-            add(isa, bias, d);
+            add_twice(isa, to, bias, d);
         }
         let x = scan.channels(scan.operands.x, t, head.n);
         let [by_x, ..] = &mut sums.ranks;

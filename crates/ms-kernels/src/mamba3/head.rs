@@ -7,7 +7,7 @@ use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
 use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, Work, lines, rows_times, take, transpose};
-use crate::recurrence::product::{Band, View, product};
+use crate::recurrence::product::{Band, View, product, triangle};
 use body::Numbers;
 use std::ops::Range;
 
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
         (0..len).step_by(most).map(move |t| t..len.min(t + most))
     }
 
-    /// Forms the rows of a chunk, and adds to the state what its first token writes again.
+    /// Forms the keys and values of a chunk, and adds to the state what its first token writes again.
     pub(super) fn enter<K: Kernel<Packed = f32>>(
         &mut self,
         scan: &Scan<'_>,
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
         let [kept, cos, sin] = [&mut self.kept, &mut self.cos, &mut self.sin].map(|v| &mut v[..of_angles]);
         turn(isa, &mut state.angles, (kept, cos, sin), speeds, &step[tokens.clone()]);
         state.last_x.copy_from_slice(scan.channels(scan.operands.x, head.start + tokens.end - 1, head.n));
-        self.rows::<K>(scan, head, tokens);
+        self.keys(scan, head, tokens);
     }
 
     /// Recomputes the rows of a chunk from the angles after its tokens.
@@ -209,7 +209,8 @@ impl<'a> Walk<'a> {
     ) {
         self.n = tokens.len() * self.sizes.ranks;
         sines(self.isa, (&mut self.cos[..angles.len()], &mut self.sin[..angles.len()]), angles);
-        self.rows::<K>(scan, head, tokens);
+        self.keys(scan, head, tokens.clone());
+        self.queries::<K>(scan, head, tokens);
     }
 
     /// Angles after the tokens of the chunk.
@@ -217,21 +218,36 @@ impl<'a> Walk<'a> {
         &self.kept[..self.n / self.sizes.ranks * a]
     }
 
-    /// Forms the rows of a chunk whose cosines and sines are there.
-    fn rows<K: Kernel<Packed = f32>>(&mut self, scan: &Scan<'_>, head: &Head, tokens: Range<usize>) {
-        let (isa, o) = (self.isa, &scan.operands);
-        let (Sizes { s, p, ranks }, n) = (self.sizes, self.n);
-        let (width, t) = (ranks * s, head.start + tokens.start);
-        let sizes = (s, scan.shape.angles, scan.shape.pairs == Pairs::Halves);
-        for (to, raw, bias) in [(&mut *self.k, o.b, o.b_bias), (&mut *self.q, o.c, o.c_bias)] {
-            let raw = &raw[t * width..][..tokens.len() * width];
-            turned(isa, &mut to[..n * s], raw, scan.bias(bias, head.n), (&self.cos, &self.sin), sizes);
-        }
-        let heads = scan.shape.heads;
-        by_rank(isa, &mut self.v[..n * p], p, &o.x[(t * heads + head.n) * p..], heads * p, &head.factors[0]);
-        let (q, k) = (View::of(self.q, s), View::of(self.k, s));
-        product::<K>((self.scores, self.sizes.rows()), false, q, k.t(), [n, n, s], Band::All);
+    /// Forms the keys and values of a chunk whose cosines and sines are there.
+    fn keys(&mut self, scan: &Scan<'_>, head: &Head, tokens: Range<usize>) {
+        let (isa, o, heads, p) = (self.isa, &scan.operands, scan.shape.heads, self.sizes.p);
+        self.turned(scan, head, &tokens, false);
+        let x = &o.x[((head.start + tokens.start) * heads + head.n) * p..];
+        by_rank(isa, &mut self.v[..self.n * p], p, x, heads * p, &head.factors[0]);
         self.work.begin(head.steps(tokens));
+    }
+
+    /// Forms the queries of a chunk whose keys are there, and the scores.
+    pub(super) fn queries<K: Kernel<Packed = f32>>(
+        &mut self,
+        scan: &Scan<'_>,
+        head: &Head,
+        tokens: Range<usize>,
+    ) {
+        let Sizes { s, ranks, .. } = self.sizes;
+        self.turned(scan, head, &tokens, true);
+        let (q, k) = (View::of(self.q, s), View::of(self.k, s));
+        triangle::<K>((self.scores, self.sizes.rows()), q, k, [self.n, s], ranks);
+    }
+
+    /// Turns the queries or the keys of some tokens.
+    fn turned(&mut self, scan: &Scan<'_>, head: &Head, tokens: &Range<usize>, queries: bool) {
+        let (o, Sizes { s, ranks, .. }) = (&scan.operands, self.sizes);
+        let (to, raw, bias) =
+            if queries { (&mut *self.q, o.c, o.c_bias) } else { (&mut *self.k, o.b, o.b_bias) };
+        let raw = &raw[(head.start + tokens.start) * ranks * s..][..self.n * s];
+        let sizes = (s, scan.shape.angles, scan.shape.pairs == Pairs::Halves);
+        turned(self.isa, &mut to[..self.n * s], raw, scan.bias(bias, head.n), (&self.cos, &self.sin), sizes);
     }
 
     /// Outputs of the chunk's rows.

@@ -192,6 +192,7 @@ fn through<K: Kernel<Packed = f32>>(
                     fetch_rows(rows.wrapping_add(at), heads * p, tokens.len(), p);
                 }
                 walk.enter::<K>(scan, &document, head, state, tokens.clone());
+                walk.queries::<K>(scan, head, tokens.clone());
                 walk.outputs::<K>(state);
                 for (i, token) in tokens.clone().enumerate() {
                     let t = segment.q_start + token;

@@ -7,6 +7,8 @@ use ms_testing::assert_close;
 const SINGLE: Shape =
     Shape { heads: 2, head_dim: 3, state: 8, ranks: 1, angles: 2, pairs: Pairs::Neighbours, rate_floor: 0.5 };
 const RANKS: Shape = Shape { ranks: 3, pairs: Pairs::Halves, ..SINGLE };
+/// More heads than go together.
+const MANY: Shape = Shape { heads: 6, ..RANKS };
 
 fn sizes(shape: &Shape, tokens: usize) -> [usize; 15] {
     let Shape { heads: n, head_dim: p, state: s, ranks: r, angles: a, .. } = *shape;
@@ -79,6 +81,7 @@ fn the_scan_and_its_gradient_are_those_of_the_quadratic_form() {
     for (shape, borders) in [
         (SINGLE, vec![0, 3, 4, 8]),
         (RANKS, vec![0, 1, 6]),
+        (MANY, vec![0, 2, 5]),
         (SINGLE, vec![0, 70]),
         (SINGLE, vec![0, 64, 130, 130, 145]),
         (RANKS, vec![0, 21, 90, 101]),

@@ -1,27 +1,9 @@
 //! Everything that is not a matrix product: factors, their gradients, triangular systems.
 
 use super::Step;
-use crate::rms_norm::body::lane_sum;
-use std::hint::black_box;
+use crate::lanes::body::dot;
 
 const LANES: usize = 16;
-
-/// `Σ_i a[i] · b[i]` in sixteen lanes.
-#[inline(always)]
-pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut acc = [0f32; LANES];
-    let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    for (a, b) in a.iter().zip(b) {
-        for l in 0..LANES {
-            acc[l] = a[l].mul_add(b[l], acc[l]);
-        }
-    }
-    for (l, (a, b)) in a_tail.iter().zip(b_tail).enumerate() {
-        acc[l] = a.mul_add(*b, acc[l]);
-    }
-    // Seen as an array in memory the lanes stay in a register above.
-    lane_sum(black_box(acc))
-}
 
 /// `L`, rows `ld` apart, and `p`. Zero beyond a token's own rows, up to the end of the row.
 #[inline(always)]
@@ -109,7 +91,7 @@ pub(super) fn adjoint(
     steps: &[Step],
     ranks: usize,
 ) {
-    let mut start = by_start;
+    let (mut start, n) = (by_start, by_row.len());
     for t in (0..steps.len()).rev() {
         let (seen, all, a) = (t * ranks, (t + 1) * ranks, steps[t].decay);
         for row in seen..all {
@@ -118,12 +100,14 @@ pub(super) fn adjoint(
             }
             start += f[row];
         }
-        let (before, own) = by_row[..all].split_at_mut(seen);
-        let unit = own.iter().sum();
-        let decay = dot(before, &l[seen * ld..][..seen]) + start * p[t];
+        let unit = by_row[seen..all].iter().sum();
+        by_row[seen..all].fill(0.0);
+        // Whole lanes: what follows is zero by now.
+        let before = &mut by_row[..seen.next_multiple_of(LANES).min(n)];
+        let decay = dot(before, &l[seen * ld..][..before.len()]) + start * p[t];
         before.iter_mut().for_each(|g| *g *= a);
         start *= a;
-        let extra = if t > 0 { before[seen - ranks..].iter().sum() } else { 0.0 };
+        let extra = if t > 0 { before[seen - ranks..seen].iter().sum() } else { 0.0 };
         d[t] = Step { decay, unit, extra };
     }
 }

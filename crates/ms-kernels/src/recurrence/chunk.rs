@@ -1,6 +1,6 @@
 //! Processing of one chunk of one head, forward and backward.
 
-use super::product::{Band, View, product};
+use super::product::{Ahead, Band, View, triangle};
 use super::{
     ROWS, Step, add_scaled_rows, adjoint, factors, gather, row_dots, scale_rows, scaled_rows, transposed,
     weigh,
@@ -50,7 +50,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) q: View<'a>,
     /// `[n,S]`.
     pub(crate) k: View<'a>,
-    /// Scores `q kᵀ`, `[n,n]`; what is above the diagonal is of no account.
+    /// Scores `q kᵀ`, `[n,n]`, by [`triangle`].
     pub(crate) scores: &'a [f32],
     /// `[n,P]`.
     pub(crate) v: &'a [f32],
@@ -90,6 +90,8 @@ pub(crate) struct Work<'a> {
     pub(super) wide: &'a mut [f32],
     /// `[n,P]`.
     pub(super) own: &'a mut [f32],
+    /// What products ask for meanwhile.
+    pub(crate) ahead: Ahead,
 }
 
 impl<'a> Work<'a> {
@@ -116,6 +118,7 @@ impl<'a> Work<'a> {
             by_start: 0.0,
             wide: take(rest, n * sizes.s.max(sizes.p)),
             own: take(rest, n * sizes.p),
+            ahead: Ahead::default(),
         }
     }
 
@@ -145,11 +148,11 @@ impl<'a> Work<'a> {
     ) {
         let (n, ld, Sizes { s, p, ranks }) = (self.rows(), self.sizes.rows(), self.sizes);
         if let Some(h) = h {
-            product::<K>((y, p), false, rows.q, View::of(h, p), [n, p, s], Band::All);
+            self.ahead.product::<K>((y, p), false, rows.q, View::of(h, p), [n, p, s], Band::All);
             scale_rows(self.isa, y, p, self.p, ranks);
         }
         weigh(self.isa, self.m, rows.scores, self.l, n, ld);
-        product::<K>(
+        self.ahead.product::<K>(
             (y, p),
             h.is_some(),
             View::of(self.m, ld),
@@ -161,13 +164,31 @@ impl<'a> Work<'a> {
 
     /// `h = p h + kᵀ (w ∘ v)`: from the state before the chunk to the one after it.
     pub(crate) fn carry<K: Kernel<Packed = f32>>(&mut self, h: &mut [f32], rows: &Rows<'_>, fresh: bool) {
+        if !fresh {
+            scale_rows(self.isa, h, h.len(), &self.p[self.steps.len() - 1..], 1);
+        }
+        self.write::<K>(h, rows, !fresh);
+    }
+
+    /// The same from one place to another; without a state before the chunk it is zero.
+    pub(crate) fn carry_from<K: Kernel<Packed = f32>>(
+        &mut self,
+        before: Option<&[f32]>,
+        h: &mut [f32],
+        rows: &Rows<'_>,
+    ) {
+        if let Some(before) = before {
+            scaled_rows(self.isa, h, h.len(), before, 0, &self.p[self.steps.len() - 1..], 1);
+        }
+        self.write::<K>(h, rows, before.is_some());
+    }
+
+    /// `h = kᵀ (w ∘ v)`, or added to it.
+    fn write<K: Kernel<Packed = f32>>(&mut self, h: &mut [f32], rows: &Rows<'_>, add: bool) {
         let (n, Sizes { s, p, .. }) = (self.rows(), self.sizes);
         let end = &self.l[(n - 1) * self.sizes.rows()..][..n];
         scaled_rows(self.isa, &mut self.wide[..n * p], p, rows.v, p, end, 1);
-        if !fresh {
-            scale_rows(self.isa, h, s * p, &self.p[self.steps.len() - 1..], 1);
-        }
-        product::<K>((h, p), !fresh, rows.k.t(), View::of(self.wide, p), [s, p, n], Band::All);
+        self.ahead.product::<K>((h, p), add, rows.k.t(), View::of(self.wide, p), [s, p, n], Band::All);
     }
 
     /// First part of the backward pass: the gradients of values, those of queries and keys through the states, and those of
@@ -184,26 +205,26 @@ impl<'a> Work<'a> {
         dh: Option<&[f32]>,
     ) {
         let (isa, n, ld, Sizes { s, p, ranks }) = (self.isa, self.rows(), self.sizes.rows(), self.sizes);
-        product::<K>(
-            (self.d, ld),
-            false,
-            View::of(dy, stride),
-            View::of(rows.v, p).t(),
-            [n, n, p],
-            Band::All,
-        );
+        triangle::<K>((self.d, ld), View::of(dy, stride), View::of(rows.v, p), [n, p], ranks);
         weigh(isa, self.m, rows.scores, self.l, n, ld);
         gather(isa, self.c, to.scores, self.d, rows.scores, self.l, n, ld, false);
         if let Some(dh) = dh {
-            product::<K>((to.v, p), false, rows.k, View::of(dh, p), [n, p, s], Band::All);
+            self.ahead.product::<K>((to.v, p), false, rows.k, View::of(dh, p), [n, p, s], Band::All);
             row_dots(isa, &mut self.by_row[..n], rows.v, p, to.v, p, p);
             scale_rows(isa, to.v, p, &self.l[(n - 1) * ld..][..n], 1);
             scaled_rows(isa, &mut self.wide[..n * p], p, rows.v, p, &self.l[(n - 1) * ld..][..n], 1);
-            product::<K>((to.k, s), true, View::of(self.wide, p), View::of(dh, p).t(), [n, s, p], Band::All);
+            self.ahead.product::<K>(
+                (to.k, s),
+                true,
+                View::of(self.wide, p),
+                View::of(dh, p).t(),
+                [n, s, p],
+                Band::All,
+            );
         } else {
             self.by_row[..n].fill(0.0);
         }
-        product::<K>(
+        self.ahead.product::<K>(
             (to.v, p),
             dh.is_some(),
             View::of(self.m, ld).t(),
@@ -214,7 +235,7 @@ impl<'a> Work<'a> {
         self.f[..n].fill(0.0);
         self.by_start = 0.0;
         if let Some(h) = h {
-            product::<K>(
+            self.ahead.product::<K>(
                 (self.wide, s),
                 false,
                 View::of(dy, stride),
@@ -248,7 +269,14 @@ impl<'a> Work<'a> {
             if !ended {
                 scale_rows(isa, dh, s * p, &self.p[self.steps.len() - 1..], 1);
             }
-            product::<K>((dh, p), !ended, rows.q.t(), View::of(self.wide, p), [s, p, n], Band::All);
+            self.ahead.product::<K>(
+                (dh, p),
+                !ended,
+                rows.q.t(),
+                View::of(self.wide, p),
+                [s, p, n],
+                Band::All,
+            );
         }
         let d = &mut d[..self.steps.len()];
         let by_row = &mut self.by_row[..n];
@@ -270,4 +298,15 @@ pub(crate) fn rows_times(
     by: &[f32],
 ) {
     scaled_rows(isa, to, width, from, stride, by, 1);
+}
+
+/// `out[i] = Σ_j a[i,j] · b[i,j]` of rows of `width`, each operand's so far apart as it says.
+pub(crate) fn dots(
+    isa: Isa,
+    out: &mut [f32],
+    (a, of_a): (&[f32], usize),
+    (b, of_b): (&[f32], usize),
+    width: usize,
+) {
+    row_dots(isa, out, a, of_a, b, of_b, width);
 }

@@ -6,6 +6,7 @@
 use crate::Isa;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile};
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::{LANES, fetch};
 
 /// A matrix in memory: element `(i, j)` at `data[i · row + j · column]`.
 #[derive(Clone, Copy, Debug)]
@@ -49,17 +50,99 @@ pub(crate) enum Band {
     From(usize),
 }
 
-/// `c = left · right`, or added to `c`: `[m,n]` with rows `c.1` apart, over `k` terms.
-///
-/// # Panics
-/// If an operand is too short: a caller's bug.
+/// Lines that a tile asks for: the processor keeps a dozen requests at a time, and waits with what comes next if it has more.
+const LINES: usize = 8;
+
+/// Rows that are read or written soon, of which each tile of a product asks for some lines.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    /// First elements, how far rows are apart, and their width.
+    parts: Vec<(*const f32, usize, usize)>,
+    rows: usize,
+    /// Of the last part: the next row and where in it.
+    row: usize,
+    at: usize,
+}
+
+impl Ahead {
+    /// Wants so many rows of some parts; what is left of those wanted before is asked for now.
+    pub(crate) fn want(&mut self, parts: impl IntoIterator<Item = (*const f32, usize, usize)>, rows: usize) {
+        while !self.parts.is_empty() {
+            self.ask();
+        }
+        self.parts.extend(parts);
+        (self.rows, self.row, self.at) = (rows, 0, 0);
+    }
+
+    /// Asks for some lines.
+    fn ask(&mut self) {
+        for _ in 0..LINES {
+            let Some(&(first, stride, width)) = self.parts.last() else { return };
+            fetch(first.wrapping_add(self.row * stride + self.at));
+            self.at += LANES;
+            if self.at >= width {
+                (self.row, self.at) = (self.row + 1, 0);
+            }
+            if self.row >= self.rows {
+                self.parts.pop();
+                self.row = 0;
+            }
+        }
+    }
+
+    /// `c = left · right`, or added to `c`: `[m,n]` with rows `c.1` apart, over `k` terms.
+    ///
+    /// # Panics
+    /// If an operand is too short: a caller's bug.
+    pub(crate) fn product<K: Kernel<Packed = f32>>(
+        &mut self,
+        c: (&mut [f32], usize),
+        add: bool,
+        left: View<'_>,
+        right: View<'_>,
+        sizes: [usize; 3],
+        band: Band,
+    ) {
+        tiles::<K>(c, add, [left, right], sizes, band, |_, _| sizes[1], || self.ask());
+    }
+}
+
+/// [`Ahead::product`] that asks for nothing.
 pub(crate) fn product<K: Kernel<Packed = f32>>(
     c: (&mut [f32], usize),
     add: bool,
     left: View<'_>,
     right: View<'_>,
+    sizes: [usize; 3],
+    band: Band,
+) {
+    Ahead::default().product::<K>(c, add, left, right, sizes, band);
+}
+
+/// `c = left · right` of two matrices of `n` rows of `k` terms, the right one transposed: what a row needs of it, up to the end of
+/// its own block of this many columns. Of what lies beyond only that is written which products with `c` in [`Band::UpTo`] or,
+/// transposed, in [`Band::From`] the same blocks read.
+pub(crate) fn triangle<K: Kernel<Packed = f32>>(
+    c: (&mut [f32], usize),
+    left: View<'_>,
+    right: View<'_>,
+    [n, k]: [usize; 2],
+    block: usize,
+) {
+    // A product that reads row `t` transposed has a tile of columns that begins in the block of `t` at the latest.
+    let end = |i: usize, rows: usize| (i + rows).next_multiple_of(block).next_multiple_of(K::MR);
+    tiles::<K>(c, false, [left, right.t()], [n, n, k], Band::All, end, || {});
+}
+
+/// [`product`] of the columns before `end(i, rows)` in a tile of so many rows from row `i` on; `meanwhile` runs with every tile.
+fn tiles<K: Kernel<Packed = f32>>(
+    c: (&mut [f32], usize),
+    add: bool,
+    [left, right]: [View<'_>; 2],
     [m, n, k]: [usize; 3],
     band: Band,
+    end_of: impl Fn(usize, usize) -> usize,
+    mut meanwhile: impl FnMut(),
 ) {
     if m == 0 || n == 0 {
         return;
@@ -90,6 +173,11 @@ pub(crate) fn product<K: Kernel<Packed = f32>>(
         for j in (0..n).step_by(K::NR) {
             for i in (0..m).step_by(K::MR) {
                 let rows = K::MR.min(m - i);
+                let cols = end_of(i, rows).min(n).saturating_sub(j).min(K::NR);
+                if cols == 0 {
+                    continue;
+                }
+                meanwhile();
                 let (first, end) = match band {
                     Band::All => (0, k),
                     Band::UpTo(block) => (0, (i + rows).next_multiple_of(block).min(k)),
@@ -107,7 +195,7 @@ pub(crate) fn product<K: Kernel<Packed = f32>>(
                     store: Store::F32 { to, stride },
                     next: (to.wrapping_add(K::MR * stride), stride),
                     rows,
-                    cols: K::NR.min(n - j),
+                    cols,
                 };
                 // SAFETY: the operands and the result were checked to hold their sizes, which tiles do not leave; the
                 // kernel is of an instruction set that this processor has.
@@ -186,6 +274,39 @@ mod tests {
                     with_f32_kernel!(isa, K => product::<K>((&mut got, n + 3), add, views.0, views.1, [m, n, k], band));
                     assert_eq!(got, want, "{isa}, {m} x {n} x {k}, {band:?}");
                 }
+            }
+        }
+    }
+
+    /// What is read of a triangle is what a whole product has there, and what is not read may be anything.
+    #[test]
+    fn triangles_have_what_products_in_bands_read() {
+        for ([n, k, p], block) in
+            [([64, 64, 64], 1), ([64, 33, 70], 4), ([13, 5, 7], 1), ([62, 16, 9], 2), ([63, 8, 16], 9)]
+        {
+            let (a, b, v) = (random::<f32>(n * k, 1), random::<f32>(n * k, 2), random::<f32>(n * p, 3));
+            for isa in Isa::all_available() {
+                let mut found = [vec![f32::NAN; n * n], vec![f32::NAN; n * n]];
+                with_f32_kernel!(isa, K => {
+                    let (a, b) = (View::of(&a, k), View::of(&b, k));
+                    triangle::<K>((&mut found[0], n), a, b, [n, k], block);
+                    product::<K>((&mut found[1], n), false, a, b.t(), [n, n, k], Band::All);
+                });
+                let [read, want] = found.map(|mut of| {
+                    for (i, row) in of.chunks_exact_mut(n).enumerate() {
+                        let end = (i + 1).next_multiple_of(block).min(n);
+                        // As `weigh` does: what is above the diagonal is multiplied by zero.
+                        row[end..].iter_mut().for_each(|v| *v *= 0.0);
+                    }
+                    let mut sums = [vec![0f32; n * p], vec![0f32; n * p]];
+                    with_f32_kernel!(isa, K => {
+                        let (of, v) = (View::of(&of, n), View::of(&v, p));
+                        product::<K>((&mut sums[0], p), false, of, v, [n, p, n], Band::UpTo(block));
+                        product::<K>((&mut sums[1], p), false, of.t(), v, [n, p, n], Band::From(block));
+                    });
+                    sums
+                });
+                assert_eq!(read, want, "{isa}, {n} x {k} x {p}, {block}");
             }
         }
     }

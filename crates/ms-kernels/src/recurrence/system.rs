@@ -4,7 +4,7 @@
 //! `e_t = v_t − p_t k_t H_0 − Σ_{j<t} L[t,j] (k_t·k_j) u_j`.
 
 use super::chunk::{Rows, ToRows, Work};
-use super::product::{Band, View, product};
+use super::product::{Band, View, triangle};
 use super::{add_scaled_rows, gather, negative, scale_rows, solve, solve_back, subtract_from, weigh};
 use crate::matmul::kernel::Kernel;
 
@@ -29,7 +29,7 @@ impl Work<'_> {
     ) {
         let (isa, n, ld, p) = (self.isa, self.rows(), self.sizes.rows(), self.sizes.p);
         if let Some(h) = h {
-            product::<K>((e, p), false, k, View::of(h, p), [n, p, self.sizes.s], Band::All);
+            self.ahead.product::<K>((e, p), false, k, View::of(h, p), [n, p, self.sizes.s], Band::All);
             scale_rows(isa, e, p, self.p, 1);
         } else {
             e.fill(0.0);
@@ -57,20 +57,13 @@ impl Work<'_> {
         dbeta.fill(0.0);
         solve_back(isa, to.v, dbeta, e, p, self.m, ld, system.beta);
         negative(isa, &mut self.own[..n * p], to.v);
-        product::<K>(
-            (self.d, ld),
-            false,
-            View::of(self.own, p),
-            View::of(rows.v, p).t(),
-            [n, n, p],
-            Band::All,
-        );
+        triangle::<K>((self.d, ld), View::of(self.own, p), View::of(rows.v, p), [n, p], 1);
         for i in 0..n {
             self.d[i * ld + i] = 0.0;
         }
         gather(isa, self.c, d_overlaps, self.d, system.overlaps, self.l, n, ld, true);
         if let Some(h) = h {
-            product::<K>(
+            self.ahead.product::<K>(
                 (self.wide, s),
                 false,
                 View::of(self.own, p),
@@ -90,6 +83,6 @@ impl Work<'_> {
     pub(crate) fn taken_off<K: Kernel<Packed = f32>>(&mut self, k: View<'_>, dh: &mut [f32]) {
         let (n, s, p) = (self.rows(), self.sizes.s, self.sizes.p);
         scale_rows(self.isa, &mut self.own[..n * p], p, self.p, 1);
-        product::<K>((dh, p), true, k.t(), View::of(self.own, p), [s, p, n], Band::All);
+        self.ahead.product::<K>((dh, p), true, k.t(), View::of(self.own, p), [s, p, n], Band::All);
     }
 }

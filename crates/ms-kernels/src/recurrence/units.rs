@@ -31,6 +31,15 @@ impl Heads {
     pub(crate) fn numbers(self) -> Range<usize> {
         self.first..self.first + self.count
     }
+
+    /// What comes after head `number` in a chunk: the next head there, or the first one in the chunk that follows.
+    pub(crate) fn after<C>(self, number: usize, chunk: C, follows: Option<C>) -> Option<(C, usize)> {
+        if number + 1 < self.numbers().end {
+            Some((chunk, number + 1))
+        } else {
+            follows.map(|c| (c, self.first))
+        }
+    }
 }
 
 impl Groups {
@@ -42,6 +51,17 @@ impl Groups {
     /// Units of a document.
     pub(crate) fn units(self) -> usize {
         self.groups * self.of_group()
+    }
+
+    /// Whether each group is one unit, so that nothing of different units is summed.
+    pub(crate) fn alone(self) -> bool {
+        self.units() == self.groups
+    }
+
+    /// Where a unit's row of token `t` is: among the groups' rows `[T,groups]` if it is alone, or else among all units'
+    /// `[units,T]`.
+    pub(crate) fn row(self, unit: usize, tokens: usize, t: usize) -> usize {
+        if self.alone() { t * self.groups + unit } else { unit * tokens + t }
     }
 
     /// Runs `work` for all units of this many documents.

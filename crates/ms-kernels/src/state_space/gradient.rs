@@ -1,14 +1,14 @@
 //! Backward pass of the state space.
 
-use super::{Scan, Shape, Steps, back_token, exp, expect_len};
+use super::{Scan, Shape, Steps, blend, exp, expect_len};
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
-use crate::recurrence::Step;
-use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, rows_times, take};
-use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, dots, lines, rows_times, take};
+use crate::recurrence::product::{Band, View, product, triangle, with_f32_kernel};
 use crate::recurrence::units::Heads;
+use crate::recurrence::{ROWS, Step};
 use crate::{Cpu, Result};
 
 /// Gradients of a scan's operands, in the shapes of [`Scan`].
@@ -30,8 +30,9 @@ pub struct Gradients<'a> {
 struct To<'a> {
     x: Disjoint<'a, f32>,
     dt: Disjoint<'a, f32>,
-    /// Gradients of `B` and `C` by a unit's heads, `[2,units,T,S]`.
-    bc: Disjoint<'a, f32>,
+    /// Gradients of `B` and `C` by a unit's heads: those asked for if a group is one unit, or else `[units,T,S]`.
+    b: Disjoint<'a, f32>,
+    c: Disjoint<'a, f32>,
     /// Those of the three weights of a head of a document.
     sums: Disjoint<'a, f32>,
 }
@@ -55,23 +56,23 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
         expect_len(OP, name, heads, g.len())?;
     }
     let (documents, of) = (scan.segments.len(), scan.groups());
-    let units = of.units();
     let mut weights = vec![0f32; 3 * documents * heads];
-    with_scratch(Scratch::Rows, 2 * units * tokens * state, |parts: &mut [f32]| {
-        let to = To {
-            x: Disjoint::new(grads.x),
-            dt: Disjoint::new(grads.dt),
-            bc: Disjoint::new(parts),
-            sums: Disjoint::new(&mut weights),
-        };
+    let part = if of.alone() { 0 } else { of.units() * tokens * state };
+    with_scratch(Scratch::Rows, 2 * part, |parts: &mut [f32]| {
+        let (b_parts, c_parts) = parts.split_at_mut(part);
+        let (b, c) = if of.alone() { (&mut *grads.b, &mut *grads.c) } else { (&mut *b_parts, &mut *c_parts) };
+        let [x, dt, b, c, sums] = [grads.x, grads.dt, b, c, &mut weights].map(Disjoint::new);
+        let to = To { x, dt, b, c, sums };
         of.for_each(cpu, documents, |document, of| {
             with_f32_kernel!(cpu.isa(), K => back::<K>(cpu, scan, dy, &to, document, of));
         });
-        let parts = &*parts;
-        for (which, to) in [grads.b, grads.c].into_iter().enumerate() {
+        if of.alone() {
+            return;
+        }
+        for (to, parts) in [(grads.b, &*b_parts), (grads.c, &*c_parts)] {
             cpu.for_each_row(tokens * groups, 64, (to, state), (&mut [] as &mut [u8], 0), |row, to, _| {
                 let (t, group) = (row / groups, row % groups);
-                of.sum(to, group, |unit| &parts[((which * units + unit) * tokens + t) * state..][..state]);
+                of.sum(to, group, |unit| &parts[(unit * tokens + t) * state..][..state]);
             });
         }
     });
@@ -106,7 +107,7 @@ fn back<K: Kernel<Packed = f32>>(
     let chunks = segment.q_len.div_ceil(most);
     let steps: Vec<Steps> = (0..of.count).map(|i| scan.steps(isa, segment, of.first + i)).collect();
     let of_head = lines(chunks * size) + lines(size);
-    let room = Work::len(&sizes) + of.count * of_head + 2 * lines(most * most) + 2 * lines(most * sizes.p);
+    let room = Work::len(&sizes) + of.count * of_head + Chunk::len(&sizes);
     with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
         let mut work = Work::new(isa, sizes, &mut rest);
         let mut chunk = Chunk::new(&mut rest, &sizes);
@@ -116,6 +117,10 @@ fn back<K: Kernel<Packed = f32>>(
             .collect();
         for c in 0..chunks - usize::from(chunks > 0) {
             for (head, n) in heads.iter_mut().zip(of.first..) {
+                if let Some((c, n)) = of.after(n, c, Some(c + 1)) {
+                    let (x, stride) = scan.rows_x(segment.q_start + c * most, n);
+                    work.ahead.want([(x.as_ptr(), stride, sizes.p)], most.min(segment.q_len - c * most));
+                }
                 chunk.forward::<K>(&mut work, scan, head, (segment, c), (n, of.group));
             }
         }
@@ -132,9 +137,16 @@ struct Chunk<'a> {
     d_scores: &'a mut [f32],
     v: &'a mut [f32],
     dv: &'a mut [f32],
+    dq: &'a mut [f32],
+    dk: &'a mut [f32],
 }
 
 impl<'a> Chunk<'a> {
+    fn len(sizes: &Sizes) -> usize {
+        let n = sizes.rows();
+        2 * lines(n * n) + 2 * lines(n * sizes.p) + 2 * lines(n * sizes.s)
+    }
+
     fn new(rest: &mut &'a mut [f32], sizes: &Sizes) -> Self {
         let n = sizes.rows();
         Self {
@@ -143,6 +155,8 @@ impl<'a> Chunk<'a> {
             d_scores: take(rest, n * n),
             v: take(rest, n * sizes.p),
             dv: take(rest, n * sizes.p),
+            dq: take(rest, n * sizes.s),
+            dk: take(rest, n * sizes.s),
         }
     }
 
@@ -162,12 +176,9 @@ impl<'a> Chunk<'a> {
         rows_times(work.isa(), self.v, p, scan.rows_x(t, n), &head.steps.step[inside.clone()]);
         work.begin(Step::decaying(&head.steps.decay[inside]));
         let (before, after) = head.fronts.split_at_mut((c + 1) * size);
-        let h = &mut after[..size];
-        if c > 0 {
-            h.copy_from_slice(&before[c * size..]);
-        }
         let (q, k) = (scan.bc(scan.c, t, group), scan.bc(scan.b, t, group));
-        work.carry::<K>(h, &Rows { q, k, scores: self.scores, v: self.v }, c == 0);
+        let rows = Rows { q, k, scores: self.scores, v: self.v };
+        work.carry_from::<K>((c > 0).then_some(&before[c * size..]), &mut after[..size], &rows);
     }
 
     /// Goes back over chunk `c` with all heads of a unit.
@@ -187,23 +198,24 @@ impl<'a> Chunk<'a> {
         let t = segment.q_start + c * most;
         let ended = (c + 1) * most >= segment.q_len;
         let (q, k) = (scan.bc(scan.c, t, of.group), scan.bc(scan.b, t, of.group));
-        product::<K>((self.scores, most), false, q, k.t(), [n, n, s], Band::All);
+        triangle::<K>((self.scores, most), q, k, [n, s], 1);
         self.d_scores.fill(0.0);
-        // SAFETY: a unit takes its own sums of its document's tokens.
-        let (dk, dq) = unsafe {
-            let tokens = scan.dt.len() / all;
-            let units = scan.groups().units();
-            let part = |which: usize| to.bc.part(((which * units + of.unit) * tokens + t) * s, n * s);
-            (part(0), part(1))
-        };
+        let (dq, dk) = (&mut self.dq[..n * s], &mut self.dk[..n * s]);
         dk.fill(0.0);
         dq.fill(0.0);
-        let mut d = [Step::default(); crate::recurrence::ROWS];
+        let mut d = [Step::default(); ROWS];
         for (head, number) in heads.iter_mut().zip(of.first..) {
             let (inside, steps) = (c * most..c * most + n, head.steps);
             let (v, dv) = (&mut self.v[..n * p], &mut self.dv[..n * p]);
             let own_dy = (&dy[(t * all + number) * p..], all * p);
-            rows_times(isa, v, p, scan.rows_x(t, number), &steps.step[inside.clone()]);
+            let x = scan.rows_x(t, number);
+            if let Some((c, number)) = of.after(number, c, c.checked_sub(1)) {
+                let at = ((segment.q_start + c * most) * all + number) * p;
+                let rows = [scan.x.as_ptr(), dy.as_ptr(), to.x.address()];
+                let tokens = most.min(segment.q_len - c * most);
+                work.ahead.want(rows.map(|of| (of.wrapping_add(at), all * p, p)), tokens);
+            }
+            rows_times(isa, v, p, x, &steps.step[inside.clone()]);
             work.begin(Step::decaying(&steps.decay[inside]));
             let rows = Rows { q, k, scores: self.scores, v };
             let mut to_rows = ToRows { q: &mut *dq, k: &mut *dk, scores: self.d_scores, v: dv };
@@ -214,22 +226,32 @@ impl<'a> Chunk<'a> {
             // SAFETY: a unit takes the sums of its heads of its document.
             let sum = unsafe { to.sums.part(3 * (document * all + number), 3) };
             let (rate, skip) = (exp(scan.a_log[number]), scan.d[number]);
+            let (mut along_dy, mut along_dv) = ([0f32; ROWS], [0f32; ROWS]);
+            dots(isa, &mut along_dy[..n], x, own_dy, p);
+            dots(isa, &mut along_dv[..n], x, (dv, p), p);
             for (i, dv) in dv.chunks_exact(p).enumerate() {
                 let (step, slope) = (steps.step[c * most + i], steps.slope[c * most + i]);
-                let (x, dy) = (scan.x(t + i, number), &own_dy.0[i * own_dy.1..][..p]);
+                let dy = &own_dy.0[i * own_dy.1..][..p];
                 // SAFETY: a unit takes its heads of its document's tokens.
                 let (dx, ddt) = unsafe {
                     (to.x.part(((t + i) * all + number) * p, p), to.dt.part((t + i) * all + number, 1))
                 };
-                let [along_dy, along_dv] = back_token(isa, dx, x, (step, dv), (skip, dy));
+                blend(isa, dx, step, dv, skip, dy);
                 // log a = −rate·step
                 sum[0] -= d[i].decay * rate * step;
-                sum[1] += along_dy;
-                ddt[0] = (along_dv - d[i].decay * rate) * slope;
+                sum[1] += along_dy[i];
+                ddt[0] = (along_dv[i] - d[i].decay * rate) * slope;
                 sum[2] += ddt[0];
             }
         }
         product::<K>((dq, s), true, View::of(self.d_scores, most), k, [n, s, n], Band::UpTo(1));
         product::<K>((dk, s), true, View::of(self.d_scores, most).t(), q, [n, s, n], Band::From(1));
+        for (i, (dk, dq)) in dk.chunks_exact(s).zip(dq.chunks_exact(s)).enumerate() {
+            let row = scan.groups().row(of.unit, scan.dt.len() / all, t + i);
+            // SAFETY: a unit takes its own rows of its document's tokens.
+            let (b, c) = unsafe { (to.b.part(row * s, s), to.c.part(row * s, s)) };
+            b.copy_from_slice(dk);
+            c.copy_from_slice(dq);
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
 use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, Work, lines, rows_times, take, transpose};
-use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::recurrence::product::{View, triangle, with_f32_kernel};
 use crate::recurrence::units::{Groups, Heads, expect_covered};
 use crate::{Cpu, Error, Isa, Result};
 pub use gradient::{Gradients, backward};
@@ -47,7 +47,6 @@ pub struct Scan<'a> {
 
 mod body {
     use crate::float::{exp, sigmoid, softplus};
-    use crate::recurrence::body::dot;
 
     /// From `dt + dt_bias` to the step, the decay and the step's slope.
     #[inline(always)]
@@ -75,18 +74,6 @@ mod body {
             *to = a * x + b * y;
         }
     }
-
-    /// `dx = step · dv + skip · dy`, and the products of `x` with `dy` and with `dv`.
-    #[inline(always)]
-    pub(super) fn back_token(
-        dx: &mut [f32],
-        x: &[f32],
-        (step, dv): (f32, &[f32]),
-        (skip, dy): (f32, &[f32]),
-    ) -> [f32; 2] {
-        blend(dx, step, dv, skip, dy);
-        [dot(x, dy), dot(x, dv)]
-    }
 }
 
 instances! {
@@ -94,7 +81,6 @@ instances! {
         to: (&mut [f32], &mut [f32], &mut [f32]), raw: &[f32], rate: f32, limits: (f32, f32),
     ) = body::steps;
     fn blend(to: &mut [f32], a: f32, x: &[f32], b: f32, y: &[f32]) = body::blend;
-    fn back_token(dx: &mut [f32], x: &[f32], dv: (f32, &[f32]), dy: (f32, &[f32])) -> [f32; 2] = body::back_token;
 }
 
 /// A head's steps, one for each token.
@@ -216,10 +202,15 @@ fn through<K: Kernel<Packed = f32>>(
         for t in (segment.q_start..end).step_by(most) {
             let n = most.min(end - t);
             let (q, k) = (scan.bc(scan.c, t, of.group), scan.bc(scan.b, t, of.group));
-            product::<K>((scores, most), false, q, k.t(), [n, n, s], Band::All);
+            triangle::<K>((scores, most), q, k, [n, s], 1);
             let inside = t - segment.q_start..t - segment.q_start + n;
             for ((h, steps), head) in rest.chunks_exact_mut(lines(size)).zip(&steps).zip(of.first..) {
                 let h = &mut h[..size];
+                if let Some((t, head)) = of.after(head, t, Some(t + n).filter(|&t| t < end)) {
+                    let at = (t * heads + head) * p;
+                    let rows = [scan.x.as_ptr(), y.address()].map(|of| (of.wrapping_add(at), heads * p, p));
+                    work.ahead.want(rows, most.min(end - t));
+                }
                 rows_times(isa, &mut v[..n * p], p, scan.rows_x(t, head), &steps.step[inside.clone()]);
                 work.begin(Step::decaying(&steps.decay[inside.clone()]));
                 let rows = Rows { q, k, scores, v: &v[..n * p] };
