@@ -35,6 +35,7 @@ mod float;
 mod isa;
 mod lanes;
 mod narrow;
+mod prefetch;
 mod recurrence;
 mod team;
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub(crate) mod instances;
 use half::bf16;
 
 use crate::element::is_bf16;
+use crate::prefetch::LINE;
 use crate::{Element, float};
 
 /// Values that are treated together.
@@ -252,47 +253,6 @@ pub(crate) fn filled<E: Element, const N: usize>(rest: &[E]) -> [E; N] {
 #[inline(always)]
 pub(crate) fn lies_in_lines<E>(row: &[E]) -> bool {
     row.as_ptr().addr().is_multiple_of(LINE)
-}
-
-const LINE: usize = 64;
-
-/// Asks for the cache line of something that is read or written soon; it may lie beyond any array.
-#[inline(always)]
-pub(crate) fn fetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
-/// Whether the processor by itself keeps ahead of a loop in 64-byte registers that reads one stream. Zen 4 does: what is asked
-/// for beside it costs such a loop up to 40 %. Emerald Rapids does not: there it gains up to 120 %. Only speed depends on it.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn sees_streams() -> bool {
-    use std::arch::x86_64::__cpuid;
-    static AMD: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
-        [__cpuid(0).ebx, __cpuid(0).edx] == [*b"Auth", *b"enti"].map(u32::from_le_bytes)
-    });
-    *AMD
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn sees_streams() -> bool {
-    true
-}
-
-/// Asks for rows of `width` elements, `stride` apart: too far for the processor to guess the next one.
-#[inline(always)]
-pub(crate) fn fetch_rows<T>(first: *const T, stride: usize, rows: usize, width: usize) {
-    for row in 0..rows {
-        for at in (0..width).step_by(LINE / size_of::<T>()) {
-            fetch(first.wrapping_add(row * stride + at));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use half::bf16;
 
 use super::Factors;
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, sees_streams};
+use crate::narrow::{LANES, Lanes, Narrow};
+use crate::prefetch::{fetch, sees_streams};
 
 /// Elements that are prefetched ahead of their use.
 const AHEAD: usize = 1024;

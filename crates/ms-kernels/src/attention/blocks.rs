@@ -12,7 +12,7 @@ use super::body::{BK, BQ};
 use crate::Element;
 use crate::element::is_bf16;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile, filled, steps};
-use crate::narrow::fetch_rows;
+use crate::prefetch::fetch_rows;
 
 /// Order of the terms of a product.
 fn order<K: Kernel, E: Element>() -> Order {

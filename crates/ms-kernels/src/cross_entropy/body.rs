@@ -3,7 +3,8 @@
 use crate::Element;
 use crate::element::is_bf16;
 use crate::float::exp_below;
-use crate::narrow::{LANES, Lanes, Narrow, fetch_rows, filled, split_two};
+use crate::narrow::{LANES, Lanes, Narrow, filled, split_two};
+use crate::prefetch::fetch_rows;
 use crate::rms_norm::lane_sum;
 use std::hint::black_box;
 

@@ -5,7 +5,7 @@ use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::fetch_rows;
+use crate::prefetch::fetch_rows;
 use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, rows_times, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::recurrence::system::System;

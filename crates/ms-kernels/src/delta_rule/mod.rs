@@ -13,7 +13,7 @@ use crate::error::{expect_len, expect_rows};
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::fetch_rows;
+use crate::prefetch::fetch_rows;
 use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, Work, lines, take};
 use crate::recurrence::product::{View, triangle, with_f32_kernel};

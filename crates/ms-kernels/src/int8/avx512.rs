@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use super::body::{Few, LINE, ZERO, scale_of};
 use crate::matmul::vector::avx512::lane_sum;
-use crate::narrow::sees_streams;
+use crate::prefetch::sees_streams;
 
 /// Bytes of the weight that are prefetched ahead of their use, if `ASK`. Requests are dropped while too many are pending, so each
 /// line is prefetched once more, `AGAIN` bytes later.

@@ -7,7 +7,7 @@ use crate::attention::Segment;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::fetch_rows;
+use crate::prefetch::fetch_rows;
 use crate::recurrence::chunk::{Rows, Sizes, ToRows, lines, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::recurrence::{ROWS, Step};

@@ -15,7 +15,7 @@ use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::fetch_rows;
+use crate::prefetch::fetch_rows;
 use crate::recurrence::chunk::Sizes;
 use crate::recurrence::product::with_f32_kernel;
 use crate::recurrence::units::{Groups, expect_covered};

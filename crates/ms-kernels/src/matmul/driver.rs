@@ -16,6 +16,7 @@ use super::kernel::{Kernel, Side, Source, Store, Tile, filled, steps};
 use super::{Dims, Form, Mat, Out};
 use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
+use crate::prefetch::{Lines, fetch_far};
 use crate::{Cpu, Element};
 
 /// Rows of a unit, at most and at least.
@@ -169,10 +170,8 @@ impl<E: Element> Unit<'_, E> {
                             let (a_next, k_next) =
                                 if first + most < self.m { (first + most, k0) } else { (0, next) };
                             let terms = kc.min(k.saturating_sub(k_next));
-                            let mut ahead_a = Ahead::new(
-                                &self.rows(a_next, most).part_a::<K>(k_next, terms),
-                                self.form == Form::Tn,
-                            );
+                            let part_a = self.rows(a_next, most).part_a::<K>(k_next, terms);
+                            let mut ahead_a = lines(&part_a, self.form == Form::Tn);
                             // SAFETY: the scratch has room for these panels and sums; the rest is the caller's promise.
                             unsafe {
                                 part.pack_a::<K>(&place, pa.as_mut_ptr());
@@ -271,21 +270,21 @@ impl<E: Element> Unit<'_, E> {
         pb: *const K::Packed,
         place: &Place,
         packing: bool,
-        ahead_a: &mut Ahead,
+        ahead_a: &mut Lines,
     ) {
         let depth = steps::<K>(place.terms);
         let biased = place.block + 1 == place.blocks && !place.bias.is_null();
         let tiles = self.m.div_ceil(K::MR);
         let mut ahead_b = if packing {
-            Ahead::new(&self.part_b::<K>(j + K::NR, K::NR, place.k0, place.terms), self.form != Form::Nt)
+            lines(&self.part_b::<K>(j + K::NR, K::NR, place.k0, place.terms), self.form != Form::Nt)
         } else {
-            Ahead::panel(pb.wrapping_add(K::NR * depth), K::NR * depth)
+            Lines::new(pb.wrapping_add(K::NR * depth), 0, 1, K::NR * depth)
         };
-        let lines_b = ahead_b.lines().div_ceil(tiles);
-        let lines_a = ahead_a.lines().div_ceil(tiles * (self.n - j).div_ceil(K::NR));
+        let lines_b = ahead_b.left().div_ceil(tiles);
+        let lines_a = ahead_a.left().div_ceil(tiles * (self.n - j).div_ceil(K::NR));
         for (panel, i) in (0..self.m).step_by(K::MR).enumerate() {
-            ahead_a.fetch::<K>(lines_a);
-            ahead_b.fetch::<K>(lines_b);
+            ahead_a.next(lines_a, fetch_far);
+            ahead_b.next(lines_b, fetch_far);
             // Scratch holds the tiles in the order in which they are computed.
             let partial = place.partial.wrapping_add((j / K::NR * tiles + panel) * K::MR * K::NR);
             let (start, store) = self.ends(i, j, partial, K::NR, place);
@@ -352,53 +351,10 @@ struct Place {
     partial: *mut f32,
 }
 
-/// Walks over the cache lines of a part of an operand that will be packed soon.
-struct Ahead {
-    at: *const i8,
-    /// Bytes of a row and from one row to the next.
-    width: usize,
-    stride: usize,
-    rows: usize,
-    /// Bytes of this row that were fetched.
-    done: usize,
-}
-
-const LINE: usize = 64;
-
-impl Ahead {
-    /// The part is a row of memory for each term if `strided`, otherwise for each line.
-    fn new<E: Element>(part: &Source<E>, strided: bool) -> Self {
-        let (rows, width) = if strided { (part.terms, part.lines) } else { (part.lines, part.terms) };
-        let rows = if width == 0 { 0 } else { rows };
-        let bytes = size_of::<E>();
-        Self { at: part.data.cast(), width: width * bytes, stride: part.stride * bytes, rows, done: 0 }
-    }
-
-    /// A packed panel of `len` elements.
-    fn panel<P>(at: *const P, len: usize) -> Self {
-        let width = len * size_of::<P>();
-        Self { at: at.cast(), width, stride: width, rows: 1, done: 0 }
-    }
-
-    fn lines(&self) -> usize {
-        self.rows * self.width.div_ceil(LINE)
-    }
-
-    /// Asks for the next `lines` cache lines.
-    fn fetch<K: Kernel>(&mut self, lines: usize) {
-        for _ in 0..lines {
-            if self.rows == 0 {
-                return;
-            }
-            K::fetch(self.at.wrapping_add(self.done));
-            self.done += LINE;
-            if self.done >= self.width {
-                self.done = 0;
-                self.at = self.at.wrapping_add(self.stride);
-                self.rows -= 1;
-            }
-        }
-    }
+/// The lines of a part that will be packed soon: a row of memory for each term if it is `strided`, otherwise for each line.
+fn lines<E: Element>(part: &Source<E>, strided: bool) -> Lines {
+    let (rows, width) = if strided { (part.terms, part.lines) } else { (part.lines, part.terms) };
+    Lines::new(part.data, part.stride, rows, width)
 }
 
 /// The address of a result of element type `E`.

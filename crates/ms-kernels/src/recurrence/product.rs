@@ -6,7 +6,7 @@
 use crate::Isa;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile};
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::{LANES, fetch};
+use crate::prefetch::{Lines, fetch};
 
 /// A matrix in memory: element `(i, j)` at `data[i · row + j · column]`.
 #[derive(Clone, Copy, Debug)]
@@ -51,42 +51,27 @@ pub(crate) enum Band {
 }
 
 /// Lines that a tile asks for: the processor keeps a dozen requests at a time, and waits with what comes next if it has more.
-const LINES: usize = 8;
+const AT_ONCE: usize = 8;
 
-/// Rows that are read or written soon, of which each tile of a product asks for some lines.
+/// What is read or written soon, of which each tile of a product asks for some lines.
 #[derive(Default)]
 pub(crate) struct Ahead {
-    /// First elements, how far rows are apart, and their width.
-    parts: Vec<(*const f32, usize, usize)>,
-    rows: usize,
-    /// Of the last part: the next row and where in it.
-    row: usize,
-    at: usize,
+    parts: Vec<Lines>,
 }
 
 impl Ahead {
-    /// Wants so many rows of some parts; what is left of those wanted before is asked for now.
-    pub(crate) fn want(&mut self, parts: impl IntoIterator<Item = (*const f32, usize, usize)>, rows: usize) {
-        while !self.parts.is_empty() {
-            self.ask();
-        }
+    /// Wants some parts; what is left of those wanted before is asked for now.
+    pub(crate) fn want(&mut self, parts: impl IntoIterator<Item = Lines>) {
+        self.parts.drain(..).for_each(|mut part| part.next(usize::MAX, fetch));
         self.parts.extend(parts);
-        (self.rows, self.row, self.at) = (rows, 0, 0);
     }
 
     /// Asks for some lines.
     fn ask(&mut self) {
-        for _ in 0..LINES {
-            let Some(&(first, stride, width)) = self.parts.last() else { return };
-            fetch(first.wrapping_add(self.row * stride + self.at));
-            self.at += LANES;
-            if self.at >= width {
-                (self.row, self.at) = (self.row + 1, 0);
-            }
-            if self.row >= self.rows {
-                self.parts.pop();
-                self.row = 0;
-            }
+        let Some(part) = self.parts.last_mut() else { return };
+        part.next(AT_ONCE, fetch);
+        if part.left() == 0 {
+            self.parts.pop();
         }
     }
 

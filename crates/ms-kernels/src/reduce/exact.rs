@@ -4,7 +4,7 @@
 //! Squares of f32 are cut in two by an addition, as in J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE
 //! Trans. Comput. 64 (2015).
 
-use crate::narrow::fetch;
+use crate::prefetch::fetch;
 use ms_operands::ExactSum;
 use std::hint::black_box;
 use std::ops::Range;

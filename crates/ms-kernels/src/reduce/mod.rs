@@ -12,7 +12,7 @@ use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
-use crate::narrow::sees_streams;
+use crate::prefetch::sees_streams;
 use crate::{Cpu, Element, Isa, Result};
 
 mod body {

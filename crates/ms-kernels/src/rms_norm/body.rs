@@ -3,7 +3,8 @@
 use super::Options;
 use crate::Element;
 use crate::element::is_bf16;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, joined, sees_streams, split_two, widen_two};
+use crate::narrow::{LANES, Lanes, Narrow, filled, joined, split_two, widen_two};
+use crate::prefetch::{fetch, sees_streams};
 use std::hint::black_box;
 
 const TWO: usize = 2 * LANES;

@@ -5,6 +5,7 @@ use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
+use crate::prefetch::Lines;
 use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, dots, lines, rows_times, take};
 use crate::recurrence::product::{Band, View, product, triangle, with_f32_kernel};
 use crate::recurrence::units::Heads;
@@ -119,7 +120,8 @@ fn back<K: Kernel<Packed = f32>>(
             for (head, n) in heads.iter_mut().zip(of.first..) {
                 if let Some((c, n)) = of.after(n, c, Some(c + 1)) {
                     let (x, stride) = scan.rows_x(segment.q_start + c * most, n);
-                    work.ahead.want([(x.as_ptr(), stride, sizes.p)], most.min(segment.q_len - c * most));
+                    let tokens = most.min(segment.q_len - c * most);
+                    work.ahead.want([Lines::new(x.as_ptr(), stride, tokens, sizes.p)]);
                 }
                 chunk.forward::<K>(&mut work, scan, head, (segment, c), (n, of.group));
             }
@@ -213,7 +215,7 @@ impl<'a> Chunk<'a> {
                 let at = ((segment.q_start + c * most) * all + number) * p;
                 let rows = [scan.x.as_ptr(), dy.as_ptr(), to.x.address()];
                 let tokens = most.min(segment.q_len - c * most);
-                work.ahead.want(rows.map(|of| (of.wrapping_add(at), all * p, p)), tokens);
+                work.ahead.want(rows.map(|of| Lines::new(of.wrapping_add(at), all * p, tokens, p)));
             }
             rows_times(isa, v, p, x, &steps.step[inside.clone()]);
             work.begin(Step::decaying(&steps.decay[inside]));

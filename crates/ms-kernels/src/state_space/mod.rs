@@ -14,6 +14,7 @@ use crate::float::exp;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
+use crate::prefetch::Lines;
 use crate::recurrence::Step;
 use crate::recurrence::chunk::{Rows, Sizes, Work, lines, rows_times, take, transpose};
 use crate::recurrence::product::{View, triangle, with_f32_kernel};
@@ -207,9 +208,9 @@ fn through<K: Kernel<Packed = f32>>(
             for ((h, steps), head) in rest.chunks_exact_mut(lines(size)).zip(&steps).zip(of.first..) {
                 let h = &mut h[..size];
                 if let Some((t, head)) = of.after(head, t, Some(t + n).filter(|&t| t < end)) {
-                    let at = (t * heads + head) * p;
-                    let rows = [scan.x.as_ptr(), y.address()].map(|of| (of.wrapping_add(at), heads * p, p));
-                    work.ahead.want(rows, most.min(end - t));
+                    let (at, tokens) = ((t * heads + head) * p, most.min(end - t));
+                    let rows = [scan.x.as_ptr(), y.address()];
+                    work.ahead.want(rows.map(|of| Lines::new(of.wrapping_add(at), heads * p, tokens, p)));
                 }
                 rows_times(isa, &mut v[..n * p], p, scan.rows_x(t, head), &steps.step[inside.clone()]);
                 work.begin(Step::decaying(&steps.decay[inside.clone()]));

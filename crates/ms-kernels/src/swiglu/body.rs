@@ -1,7 +1,8 @@
 //! The fast bodies, 32 elements at a time.
 
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, fetch, filled, lies_in_lines, split_two};
+use crate::narrow::{LANES, Lanes, Narrow, filled, lies_in_lines, split_two};
+use crate::prefetch::fetch;
 
 const TWO: usize = 2 * LANES;
 

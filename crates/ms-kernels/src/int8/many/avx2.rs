@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{Body, LINE, Rows, Tile};
 use crate::matmul::kernel::avx2::transpose;
-use crate::narrow::fetch_rows;
+use crate::prefetch::fetch_rows;
 
 pub(super) struct Avx2;
 

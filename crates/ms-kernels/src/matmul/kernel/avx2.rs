@@ -325,12 +325,6 @@ impl Kernel for Avx2 {
     const BLOCK_ROWS: usize = 252;
     type Packed = f32;
 
-    #[inline(always)]
-    fn fetch(at: *const i8) {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
-    }
-
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {

@@ -12,8 +12,9 @@ use std::arch::x86_64::*;
 
 use pack::first;
 
-use super::{Kernel, Side, Source, Store, Tile, fetch_to_write};
+use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
+use crate::prefetch::fetch_to_write;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -239,12 +240,6 @@ impl Kernel for Avx512 {
     const DEPTH: usize = 128;
     const COLUMN_STEP: usize = 16;
     type Packed = f32;
-
-    #[inline(always)]
-    fn fetch(at: *const i8) {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
-    }
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.

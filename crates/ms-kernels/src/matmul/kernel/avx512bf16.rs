@@ -228,12 +228,6 @@ impl Kernel for Avx512Bf16 {
     const COLUMN_STEP: usize = 16;
     type Packed = u32;
 
-    #[inline(always)]
-    fn fetch(at: *const i8) {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
-    }
-
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut u32) {
         // SAFETY: the caller's promise.
         unsafe {

@@ -38,19 +38,6 @@ impl Store {
     }
 }
 
-/// Asks for `bytes` bytes to be written to. Sums go to rows that are far apart and were not read before: the stores of a
-/// tile would otherwise wait for memory.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn fetch_to_write(at: *const i8, bytes: usize) {
-    for line in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.wrapping_add(line));
-        }
-    }
-}
-
 /// One tile of at most `MR` rows and `NR` columns of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<P> {
@@ -168,10 +155,6 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     const COLUMN_STEP: usize = Self::NR;
     /// What panels are made of.
     type Packed: Pod + Send + Sync;
-
-    /// Asks for the cache line at any address to be in the second-level cache soon.
-    #[inline(always)]
-    fn fetch(_at: *const i8) {}
 
     /// Prepares this thread for calls of [`Kernel::tile`], until [`Kernel::end`].
     ///

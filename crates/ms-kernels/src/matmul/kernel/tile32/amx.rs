@@ -375,12 +375,6 @@ impl Kernel for Amx {
     type Packed = u32;
 
     #[inline(always)]
-    fn fetch(at: *const i8) {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
-    }
-
-    #[inline(always)]
     unsafe fn begin() {
         // SAFETY: reads 64 bytes of a static; the process was allowed the state when the instruction set was found.
         unsafe {

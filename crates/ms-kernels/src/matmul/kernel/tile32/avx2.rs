@@ -74,11 +74,6 @@ impl Kernel for Avx2 {
     const BLOCK_ROWS: usize = Pair::BLOCK_ROWS;
     type Packed = f32;
 
-    #[inline(always)]
-    fn fetch(at: *const i8) {
-        Pair::fetch(at);
-    }
-
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { Pair::pack_contiguous(source, side, to) }
