@@ -29,6 +29,7 @@ pub(crate) fn fetch_far<T>(at: *const T) {
 
 /// Asks for `bytes` bytes to be written to. Sums go to rows that are far apart and were not read before: the stores of a
 /// tile would otherwise wait for memory.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn fetch_to_write<T>(at: *const T, bytes: usize) {
     for byte in (0..bytes).step_by(LINE) {
