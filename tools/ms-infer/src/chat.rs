@@ -45,10 +45,11 @@ enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Commands begin with a slash; upstream's words for ending and for a new conversation work too.
+    /// Commands begin with a slash; upstream's words for ending and for a new conversation work too. A turn is the line as it
+    /// stands.
     fn read(line: &'a str) -> Result<Self, Usage> {
-        let line = line.trim();
-        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let words = line.trim();
+        let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
         Ok(match (word, rest.trim()) {
             ("", _) => Self::Nothing,
             ("q" | "quit" | "exit" | "/exit" | "/quit", "") => Self::Exit,
@@ -381,8 +382,21 @@ fn prompt(form: &Form, tokenizer: &Tokenizer, turns: &[Value]) -> Result<Vec<u32
 
 #[cfg(test)]
 mod tests {
-    use super::behind;
+    use super::{Line, behind};
     use ms_text::{Tokenizer, bpe};
+
+    #[test]
+    fn a_turn_is_the_line_as_it_stands() {
+        for (line, want) in [
+            (" two  words ", Line::Turn(" two  words ")),
+            ("/tmp is a folder ", Line::Turn("/tmp is a folder ")),
+            (" /system  be brief ", Line::System("be brief")),
+            (" quit ", Line::Exit),
+            ("\t", Line::Nothing),
+        ] {
+            assert_eq!(Line::read(line).unwrap(), want, "{line:?}");
+        }
+    }
 
     #[test]
     fn what_follows_a_text_begins_where_its_last_character_ends() {
