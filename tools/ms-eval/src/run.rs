@@ -61,7 +61,8 @@ fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) 
     let choices = choices.collect::<Result<_>>()?;
     if ids.is_empty() {
         let first = tokenizer.bos().or(tokenizer.eos());
-        ids.push(first.context("its prompt has no tokens, and the tokenizer none that begins or ends texts")?.id);
+        let none = "its prompt has no tokens, and the tokenizer none that begins or ends texts";
+        ids.push(first.context(none)?.id);
     }
     Ok(Encoded { choices, ids })
 }

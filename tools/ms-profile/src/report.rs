@@ -261,7 +261,10 @@ mod tests {
             ]
         });
         let value = to_json(&summarize(&events.concat()), &Value::Null, Path::new("t"), 9);
-        assert_eq!((value["iterations"].as_u64(), value["operations"][0]["share"].as_f64()), (Some(2), Some(0.5)));
+        assert_eq!(
+            (value["iterations"].as_u64(), value["operations"][0]["share"].as_f64()),
+            (Some(2), Some(0.5))
+        );
     }
 
     #[test]
