@@ -389,7 +389,7 @@ mod tests {
     fn a_turn_is_the_line_as_it_stands() {
         for (line, want) in [
             (" two  words ", Line::Turn(" two  words ")),
-            ("/tmp is a folder ", Line::Turn("/tmp is a folder ")),
+            ("/a/b is a folder ", Line::Turn("/a/b is a folder ")),
             (" /system  be brief ", Line::System("be brief")),
             (" quit ", Line::Exit),
             ("\t", Line::Nothing),
