@@ -306,6 +306,13 @@ fn behind<'a>(text: &str, tokenizer: &Tokenizer, tokens: &'a [u32]) -> Option<&'
             None => return held,
         }
     }
+    // A last U+FFFD that was given out before all of its bytes were there.
+    while let ([token, after @ ..], true) = (rest.as_slice(), text.ends_with('\u{FFFD}')) {
+        if !matches!(pieces.push(*token), Ok(None)) || !pieces.held().ok()?.is_empty() {
+            break;
+        }
+        rest = after.iter();
+    }
     (!text.is_empty()).then_some(rest.as_slice())
 }
 
@@ -405,7 +412,9 @@ mod tests {
         bpe::train(&options, ["words that end <|im_end|>".to_owned()]).unwrap().write(dir.path()).unwrap();
         let tokenizer = Tokenizer::load(dir.path()).unwrap();
         let tokens = |text: &str| tokenizer.encode(text).unwrap();
-        for text in ["words", "é", "no character: \u{FFFD}", "\u{FFFD}\u{FFFD}", "\u{FFFD} and more"] {
+        let broken: Vec<String> = (1..7).map(|n| "\u{FFFD}".repeat(n)).collect();
+        let whole = ["words", "é", "no character: \u{FFFD}", "\u{FFFD} and more"];
+        for text in whole.into_iter().chain(broken.iter().map(String::as_str)) {
             for after in ["<|endoftext|>", "\nwords", "\u{10}", ""] {
                 let (of_text, rest) = (tokens(text), tokens(after));
                 let all = [of_text, rest.clone()].concat();
