@@ -132,7 +132,8 @@ impl Checkpoint {
                 Error::malformed(&path, format!("eos_token_id is a token or a list of them, found {id}"))
             })
         };
-        ids.into_iter().map(token).collect()
+        // Negative ids, such as -1 for none, are never generated.
+        ids.into_iter().filter(|id| id.as_i64().is_none_or(|id| id >= 0)).map(token).collect()
     }
 
     /// Iteration of the training run; 0 for a Hugging Face folder.

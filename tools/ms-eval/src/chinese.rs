@@ -3,7 +3,7 @@
 //! # Source
 //! lm-evaluation-harness 0.4.13, tasks `cmmlu` and `ceval-valid`: the wording, the order of examples, the names of subjects.
 
-use crate::mmlu::{LETTERS, files_by_subject, strip};
+use crate::mmlu::{LETTERS, files_by_subject, is_blank, strip};
 use crate::question::{Answer, Question};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
@@ -110,6 +110,9 @@ fn read(path: &Path) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (number, record) in reader.records().enumerate() {
         let record = record.with_context(place)?;
+        if is_blank(&record) {
+            continue;
+        }
         let cell = |at: usize| {
             record.get(at).with_context(|| format!("{}: row {}: it lacks a cell", path.display(), number + 2))
         };
@@ -285,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (folder, ending) in [("val", "_val"), ("dev", "_dev")] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
-            let text = "id,question,A,B,C,D,answer,explanation\n0, 一 ,a,b,c,d,B,\n";
+            let text = "id,question,A,B,C,D,answer,explanation\n0, 一 ,a,b,c,d,B,\n  \n";
             std::fs::write(dir.path().join(folder).join(format!("law{ending}.csv")), text).unwrap();
         }
         let all = questions(Benchmark::Ceval, dir.path(), 1, 5).unwrap();

@@ -136,6 +136,11 @@ const STRAY: &str =
 /// The answers.
 pub(crate) const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
 
+/// Whether a row is a line of blanks, which pandas skips.
+pub(crate) fn is_blank(row: &csv::StringRecord) -> bool {
+    row.len() == 1 && row[0].trim_matches([' ', '\t']).is_empty()
+}
+
 fn read_questions(path: &Path) -> Result<Vec<Asked>> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
@@ -145,6 +150,9 @@ fn read_questions(path: &Path) -> Result<Vec<Asked>> {
     let mut questions = Vec::new();
     for (row, record) in reader.records().enumerate() {
         let record = record.with_context(|| path.display().to_string())?;
+        if is_blank(&record) {
+            continue;
+        }
         ensure!(
             record.len() == 6,
             "{}: row {}: expected question,A,B,C,D,answer, found {} cells",
@@ -299,9 +307,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (folder, file) in [("dev", "x_dev.csv"), ("val", "x_val.csv"), ("plain", "x.csv")] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
-            std::fs::write(dir.path().join(folder).join(file), "q,1,2,3,4,B\n").unwrap();
+            // Lines of blanks are no rows.
+            std::fs::write(dir.path().join(folder).join(file), " \t\nq,1,2,3,4,B\n \n").unwrap();
             let subjects = read(&dir.path().join(folder)).unwrap();
             assert_eq!((subjects.len(), subjects[0].name.as_str()), (1, "x"));
+            assert_eq!(subjects[0].questions.len(), 1);
         }
     }
 

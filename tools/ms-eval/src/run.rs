@@ -37,7 +37,11 @@ struct Encoded {
 ///
 /// # Source
 /// lm-evaluation-harness 0.4.13, `lm_eval/api/model.py`, `_encode_pair`: white space at the end of a prompt belongs to the
-/// continuation, whose tokens are those of the whole text beyond as many as the prompt alone has.
+/// continuation, whose tokens are those of the whole text beyond as many as the prompt alone has. A token that begins or
+/// ends texts stands for a prompt without tokens (`loglikelihood`, `prefix_token_id`).
+///
+/// # Errors
+/// If a text cannot be encoded, or there is no such token.
 fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) -> Result<Encoded> {
     let Answer::Likeliest { choices, .. } = &q.answer else {
         let ids = match template {
@@ -49,12 +53,18 @@ fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) 
         };
         return Ok(Encoded { ids, choices: Vec::new() });
     };
-    let ids = tokenizer.encode_with_special(crate::mmlu::strip_end(&q.prompt))?;
+    let mut ids = tokenizer.encode_with_special(crate::mmlu::strip_end(&q.prompt))?;
     let choices = choices.iter().map(|choice| {
         let mut whole = tokenizer.encode_with_special(&format!("{} {choice}", q.prompt))?;
         Ok(whole.split_off(ids.len().min(whole.len())))
     });
-    Ok(Encoded { choices: choices.collect::<Result<_>>()?, ids })
+    let choices = choices.collect::<Result<_>>()?;
+    if ids.is_empty() {
+        let first = tokenizer.bos().or(tokenizer.eos());
+        let none = "its prompt has no tokens, and the tokenizer none that begins or ends texts";
+        ids.push(first.context(none)?.id);
+    }
+    Ok(Encoded { choices, ids })
 }
 
 /// Scores one benchmark.
@@ -81,7 +91,8 @@ pub(crate) fn task(args: &Args, o: &Options, task: &Task, output: Option<&Path>)
     }
     let mut encoded = Vec::new();
     for q in &questions {
-        encoded.push(encode(q, &tokenizer, template.as_ref())?);
+        let question = encode(q, &tokenizer, template.as_ref());
+        encoded.push(question.with_context(|| format!("question {}", q.id))?);
     }
     let new = o.asked.max_new_tokens;
     let length = |(q, e): (&Question, &Encoded)| {

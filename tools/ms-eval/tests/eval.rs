@@ -324,6 +324,25 @@ fn a_prompt_beyond_the_window_loses_its_beginning_under_the_harness() {
     assert_eq!(plain["items"], other["items"]);
 }
 
+#[test]
+fn an_end_token_stands_for_an_empty_prompt_under_the_harness() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (dir.path().join("model"), dir.path().join("data"));
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    let items = |query: &str| {
+        let row = serde_json::json!({"query": query, "choices": ["one", "two", "B.", "A"], "gold": 0});
+        std::fs::write(data.join("val.jsonl"), format!("{row}\n")).unwrap();
+        let mut command = ms_eval();
+        command.args(["hellaswag", "--protocol", "harness", "--json", "--load"]).arg(&model);
+        let done = command.arg("--data-path").arg(&data).assert().success();
+        serde_json::from_slice::<Value>(&done.get_output().stdout).unwrap()["items"].clone()
+    };
+    // The tokenizer has no token that begins texts.
+    assert_eq!(items(""), items("<|endoftext|>"));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_model_that_cannot_fit_is_refused_before_its_weights_are_read() {

@@ -45,10 +45,11 @@ enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Commands begin with a slash; upstream's words for ending and for a new conversation work too.
+    /// Commands begin with a slash; upstream's words for ending and for a new conversation work too. A turn is the line as it
+    /// stands.
     fn read(line: &'a str) -> Result<Self, Usage> {
-        let line = line.trim();
-        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let words = line.trim();
+        let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
         Ok(match (word, rest.trim()) {
             ("", _) => Self::Nothing,
             ("q" | "quit" | "exit" | "/exit" | "/quit", "") => Self::Exit,
@@ -305,6 +306,13 @@ fn behind<'a>(text: &str, tokenizer: &Tokenizer, tokens: &'a [u32]) -> Option<&'
             None => return held,
         }
     }
+    // A last U+FFFD that was given out before all of its bytes were there.
+    while let ([token, after @ ..], true) = (rest.as_slice(), text.ends_with('\u{FFFD}')) {
+        if !matches!(pieces.push(*token), Ok(None)) || !pieces.held().ok()?.is_empty() {
+            break;
+        }
+        rest = after.iter();
+    }
     (!text.is_empty()).then_some(rest.as_slice())
 }
 
@@ -381,8 +389,21 @@ fn prompt(form: &Form, tokenizer: &Tokenizer, turns: &[Value]) -> Result<Vec<u32
 
 #[cfg(test)]
 mod tests {
-    use super::behind;
+    use super::{Line, behind};
     use ms_text::{Tokenizer, bpe};
+
+    #[test]
+    fn a_turn_is_the_line_as_it_stands() {
+        for (line, want) in [
+            (" two  words ", Line::Turn(" two  words ")),
+            ("/a/b is a folder ", Line::Turn("/a/b is a folder ")),
+            (" /system  be brief ", Line::System("be brief")),
+            (" quit ", Line::Exit),
+            ("\t", Line::Nothing),
+        ] {
+            assert_eq!(Line::read(line).unwrap(), want, "{line:?}");
+        }
+    }
 
     #[test]
     fn what_follows_a_text_begins_where_its_last_character_ends() {
@@ -391,7 +412,9 @@ mod tests {
         bpe::train(&options, ["words that end <|im_end|>".to_owned()]).unwrap().write(dir.path()).unwrap();
         let tokenizer = Tokenizer::load(dir.path()).unwrap();
         let tokens = |text: &str| tokenizer.encode(text).unwrap();
-        for text in ["words", "é", "no character: \u{FFFD}", "\u{FFFD}\u{FFFD}", "\u{FFFD} and more"] {
+        let broken: Vec<String> = (1..7).map(|n| "\u{FFFD}".repeat(n)).collect();
+        let whole = ["words", "é", "no character: \u{FFFD}", "\u{FFFD} and more"];
+        for text in whole.into_iter().chain(broken.iter().map(String::as_str)) {
             for after in ["<|endoftext|>", "\nwords", "\u{10}", ""] {
                 let (of_text, rest) = (tokens(text), tokens(after));
                 let all = [of_text, rest.clone()].concat();

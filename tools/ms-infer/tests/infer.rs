@@ -316,7 +316,7 @@ fn several_prompts_stop_texts_and_the_end_of_the_window() {
         std::fs::write(dir.path().join("generation_config.json"), format!("{{\"eos_token_id\": {ids}}}"))
             .unwrap();
     };
-    stops(&serde_json::json!([0, whole["tokens"][2]]));
+    stops(&serde_json::json!([0, -1, whole["tokens"][2]]));
     let ended = &run(&["--prompt", "Eight", "-n", "-1"])[0];
     assert!(ended["finish"] == "stop" && tokens(ended) <= 3, "{ended}");
     assert_eq!(run(&["--prompt", "Eight", "-n", "-1", "--ignore-eos"])[0]["tokens"], whole["tokens"]);

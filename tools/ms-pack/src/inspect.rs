@@ -87,7 +87,8 @@ pub(crate) fn describe(name: &Path) -> Result<Value> {
     Ok(match open(Some(name))? {
         Input::Dataset(set) => {
             let lengths = (0..set.len()).map(|i| set.length(i) as u64);
-            let empty = (0..set.documents()).filter(|&d| set.document(d).is_empty()).count();
+            let is_empty = |d: &usize| set.document(*d).all(|i| set.length(i) == 0);
+            let empty = (0..set.documents()).filter(is_empty).count();
             json!({
                 "name": name.display().to_string(), "kind": "dataset", "token_type": set.token_type().name(),
                 "sequences": set.len(), "documents": set.documents(), "empty_documents": empty,
@@ -125,4 +126,26 @@ pub(crate) fn info(names: &[PathBuf], json: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ms_data::indexed::{IndexedWriter, TokenType};
+
+    #[test]
+    fn a_document_of_empty_sequences_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let prefix = dir.path().join("set");
+        let mut writer = IndexedWriter::create(&prefix, TokenType::I32).unwrap();
+        for document in [&[&[1, 2][..], &[]][..], &[&[]], &[]] {
+            for sequence in document {
+                writer.sequence(sequence).unwrap();
+            }
+            writer.end_document().unwrap();
+        }
+        writer.finish().unwrap();
+        let facts = describe(&prefix).unwrap();
+        assert_eq!((facts["documents"].as_u64(), facts["empty_documents"].as_u64()), (Some(3), Some(2)));
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Report {
     pub ranks: usize,
     /// Iterations recorded per rank.
     pub iterations: usize,
+    /// Iterations of all ranks together, which may have different numbers of them.
+    pub windows: usize,
     /// Mean microseconds of an iteration.
     pub iteration_us: f64,
     /// Mean microseconds of an iteration in operations.
@@ -51,7 +53,6 @@ pub(crate) fn summarize(events: &[Event]) -> Report {
     ranks.sort_unstable();
     ranks.dedup();
     report.ranks = ranks.len();
-    let mut windows = 0usize;
     for &rank in &ranks {
         let of_rank = || events.iter().filter(move |e| e.rank == rank);
         let iterations: Vec<(f64, f64)> = of_rank()
@@ -59,7 +60,7 @@ pub(crate) fn summarize(events: &[Event]) -> Report {
             .map(|e| (e.start_us, e.start_us + e.duration_us))
             .collect();
         report.iterations = report.iterations.max(iterations.len());
-        windows += iterations.len();
+        report.windows += iterations.len();
         report.iteration_us += iterations.iter().map(|(a, b)| b - a).sum::<f64>();
         for e in of_rank().filter(|e| e.category != Category::Step) {
             let middle = e.start_us + e.duration_us / 2.0;
@@ -78,7 +79,7 @@ pub(crate) fn summarize(events: &[Event]) -> Report {
             row.bytes += e.bytes;
         }
     }
-    let n = windows.max(1) as f64;
+    let n = report.windows.max(1) as f64;
     report.iteration_us /= n;
     report.computing_us /= n;
     report.communication_us /= n;
@@ -164,7 +165,7 @@ fn to_json(report: &Report, run: &Value, trace: &Path, top: usize) -> Value {
             "count": r.count,
             "total_us": r.total_us,
             "max_us": r.max_us,
-            "share": r.total_us / (report.iteration_us * (report.iterations * report.ranks) as f64),
+            "share": r.total_us / (report.iteration_us * report.windows as f64),
             "gflops": gflops,
             "share_of_peak": per_thread.map(|p| gflops / p),
             "gbps": r.bytes as f64 / r.total_us.max(1e-9) / 1e3,
@@ -249,6 +250,21 @@ mod tests {
             bytes: 10,
             detail: String::new(),
         }
+    }
+
+    #[test]
+    fn shares_are_of_the_iterations_that_every_rank_has() {
+        let events = [(0, 0.0), (0, 100.0), (1, 0.0)].map(|(rank, start)| {
+            [
+                event(rank, "iteration", Category::Step, start, 100.0),
+                event(rank, "add", Category::Op, start, 50.0),
+            ]
+        });
+        let value = to_json(&summarize(&events.concat()), &Value::Null, Path::new("t"), 9);
+        assert_eq!(
+            (value["iterations"].as_u64(), value["operations"][0]["share"].as_f64()),
+            (Some(2), Some(0.5))
+        );
     }
 
     #[test]
