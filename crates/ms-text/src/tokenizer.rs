@@ -243,24 +243,21 @@ impl Tokenizer {
         let vocabulary = Vocabulary::of(&source.path, &definition)?;
         let surround = surround_of(&source, &facts);
         let mut out = Self { surround, facts, which, path: dir.into(), ..Self::with(source, vocabulary) };
-        for (_, row) in &out.facts.added {
-            if !out.vocabulary.is_added(&row.content) {
-                out.vocabulary.add(row.clone());
-            }
-        }
-        let [bos, eos, pad, unk] = out.source.roles();
-        // A file's own idea of a role holds where the configuration does not mention it, if it is in the vocabulary.
-        let facts = &out.facts;
+        out.add_named();
+        // A file's own idea of a role holds where nothing else mentions it, if it is in the vocabulary.
+        let own = out.source.roles();
         let known = |text: Option<String>| text.filter(|text| out.vocabulary.id(text).is_some());
-        let (bos, eos) = (facts.bos.clone().or(known(bos)), facts.eos.clone().or(known(eos)));
-        let (pad, unk) = (facts.pad.clone().or(known(pad)), facts.unk.clone().or(known(unk)));
-        let named = facts.more_roles.iter().map(|(_, text)| text);
-        let more: Vec<String> = named.chain(&facts.additional).cloned().collect();
+        let [bos, eos, pad, unk] =
+            std::array::from_fn(|i| out.facts.roles[i].clone().unwrap_or_else(|| known(own[i].clone())));
+        let named = |name: &str| out.facts.named(name).map(str::to_owned);
+        let [sep, cls, mask] = ["sep_token", "cls_token", "mask_token"].map(named);
+        let additional = out.facts.additional.clone();
         out.bos = out.role(bos);
         out.eos = out.role(eos);
         out.unk = out.role(unk);
+        out.role(sep);
         out.pad = out.role(pad);
-        for text in more {
+        for text in [cls, mask].into_iter().flatten().chain(additional) {
             out.role(Some(text));
         }
         let value = out.fitted(definition)?;
@@ -287,11 +284,34 @@ impl Tokenizer {
         }
     }
 
+    /// Adds the tokens that the folder names beside its vocabulary. What `added_tokens_decoder` says of how a token matches wins,
+    /// and what has been special remains it.
+    ///
+    /// # Source
+    /// transformers 4.43, `PreTrainedTokenizerFast.__init__`; `tokenizers` 0.23, `AddedVocabulary::add_tokens`.
+    fn add_named(&mut self) {
+        let Self { facts, vocabulary, .. } = self;
+        let with_role = facts.special();
+        if !facts.added_in_config {
+            vocabulary.make_special(&with_role);
+        }
+        for (_, row) in facts.added.iter().filter(|(_, row)| !row.content.is_empty()) {
+            let old = vocabulary.added_token(&row.content);
+            if old.is_some() && !facts.added_in_config {
+                continue;
+            }
+            let special = row.special || with_role.contains(row.content.as_str()) || old.is_some_and(|old| old.special);
+            vocabulary.add(AddedToken { special, ..row.clone() });
+        }
+    }
+
+    /// A token with a role, added if it is none of the added tokens yet.
     fn role(&mut self, text: Option<String>) -> Option<SpecialToken> {
         let text = text?;
-        let id =
-            self.vocabulary.id(&text).unwrap_or_else(|| self.vocabulary.add(AddedToken::special(&text)).0);
-        Some(SpecialToken { text, id })
+        if !self.vocabulary.is_added(&text) {
+            self.vocabulary.add(self.facts.described.get(&text).cloned().unwrap_or_else(|| AddedToken::special(&text)));
+        }
+        Some(SpecialToken { id: self.vocabulary.id(&text)?, text })
     }
 
     /// The definition with the added tokens of now and what stands around a text.
@@ -301,9 +321,17 @@ impl Tokenizer {
             let prefix = self.facts.class_prefix.iter();
             let prefix = prefix
                 .filter_map(|&text| Some(SpecialToken { id: self.vocabulary.id(text)?, text: text.into() }));
-            let before: Vec<SpecialToken> = prefix.chain(self.bos.clone().filter(|_| add_bos)).collect();
-            let eos = self.eos.as_ref().filter(|_| add_eos);
-            definition["post_processor"] = surround(&before, eos);
+            let (bos, eos) = if self.facts.is_bert() {
+                let token = |name| {
+                    let text = self.facts.named(name)?.to_owned();
+                    Some(SpecialToken { id: self.vocabulary.id(&text)?, text })
+                };
+                (token("cls_token"), token("sep_token"))
+            } else {
+                (self.bos.clone(), self.eos.clone())
+            };
+            let before: Vec<SpecialToken> = prefix.chain(bos.filter(|_| add_bos)).collect();
+            definition["post_processor"] = surround(&before, eos.as_ref().filter(|_| add_eos));
         }
         Ok(definition)
     }
@@ -316,7 +344,8 @@ impl Tokenizer {
             return Ok(BuiltEngine::bare(engine));
         }
         let first = std::cell::Cell::new(first);
-        BuiltEngine::new(&self.source.path, self.which, || match first.take() {
+        let splits = self.facts.splits_special;
+        BuiltEngine::new(&self.source.path, self.which, splits, || match first.take() {
             Some(definition) => Ok(definition),
             None => self.fitted(self.source.definition(&self.facts)?),
         })

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub(crate) struct Vocabulary {
     model: Arc<Texts>,
     added: Vec<(u32, AddedToken)>,
     added_places: BTreeMap<String, usize>,
+    /// Where the first of the added tokens with an id stands.
+    added_ids: BTreeMap<u32, usize>,
     size: usize,
 }
 
@@ -137,14 +139,21 @@ impl Vocabulary {
         // In the order of their ids: that is how engines hand out ids to tokens the model lacks.
         rows.sort_by_key(|(id, _)| *id);
         let mut out = Self::bare(Arc::new(model));
-        for (_, token) in rows {
+        // Engines leave out those without a text.
+        for (_, token) in rows.into_iter().filter(|(_, token)| !token.content.is_empty()) {
             out.add(token);
         }
         Ok(out)
     }
 
     fn bare(model: Arc<Texts>) -> Self {
-        Self { size: model.sorted.len(), model, added: Vec::new(), added_places: BTreeMap::new() }
+        Self {
+            size: model.sorted.len(),
+            model,
+            added: Vec::new(),
+            added_places: BTreeMap::new(),
+            added_ids: BTreeMap::new(),
+        }
     }
 
     /// A vocabulary whose added tokens have their ids already; `None` if two have one text.
@@ -155,6 +164,7 @@ impl Vocabulary {
                 return None;
             }
             out.size += usize::from(out.model.id(&token.content).is_none());
+            out.added_ids.entry(*id).or_insert(place);
             if out.added_places.insert(token.content.clone(), place).is_some() {
                 return None;
             }
@@ -177,6 +187,16 @@ impl Vocabulary {
         self.added_places.contains_key(text)
     }
 
+    /// The added token with exactly this text.
+    pub(crate) fn added_token(&self, text: &str) -> Option<&AddedToken> {
+        self.added_places.get(text).map(|&place| &self.added[place].1)
+    }
+
+    /// Makes the added tokens with these texts special.
+    pub(crate) fn make_special(&mut self, texts: &HashSet<&str>) {
+        self.added.iter_mut().for_each(|(_, token)| token.special |= texts.contains(token.content.as_str()));
+    }
+
     /// Adds a token, or changes how it matches. Returns its id and whether anything changed.
     pub(crate) fn add(&mut self, token: AddedToken) -> (u32, bool) {
         if let Some(&place) = self.added_places.get(&token.content) {
@@ -188,9 +208,10 @@ impl Vocabulary {
         let id = self.model.id(&token.content).unwrap_or_else(|| {
             self.size += 1;
             let model = self.model.sorted.len() as u32;
-            let highest = self.added.iter().map(|(id, _)| *id).max();
-            highest.map_or(model, |id| if id >= model { id + 1 } else { model })
+            let highest = self.added_ids.last_key_value();
+            highest.map_or(model, |(id, _)| if *id >= model { id + 1 } else { model })
         });
+        self.added_ids.entry(id).or_insert(self.added.len());
         self.added_places.insert(token.content.clone(), self.added.len());
         self.added.push((id, token));
         (id, true)
@@ -203,8 +224,8 @@ impl Vocabulary {
 
     /// Text of a token as the vocabulary spells it; added tokens first.
     pub(crate) fn text(&self, id: u32) -> Option<&str> {
-        let added = self.added.iter().find(|(other, _)| *other == id);
-        added.map(|(_, token)| token.content.as_str()).or_else(|| self.model.text(id))
+        let added = self.added_ids.get(&id).map(|&place| self.added[place].1.content.as_str());
+        added.or_else(|| self.model.text(id))
     }
 
     /// Number of tokens, added ones included.

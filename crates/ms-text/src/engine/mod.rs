@@ -63,9 +63,15 @@ pub(crate) struct BuiltEngine {
 }
 
 impl BuiltEngine {
-    /// Builds an engine from a `tokenizer.json` value, which `definition` returns on each call.
-    pub(crate) fn new(path: &Path, which: Engine, definition: impl Fn() -> Result<Value>) -> Result<Self> {
-        let engine: Box<dyn Encode> = if which == Engine::Fast {
+    /// Builds an engine from a `tokenizer.json` value, which `definition` returns on each call. With `splits_special`, texts of
+    /// special tokens inside a text stay text, for which the fast engine has no switch.
+    pub(crate) fn new(
+        path: &Path,
+        which: Engine,
+        splits_special: bool,
+        definition: impl Fn() -> Result<Value>,
+    ) -> Result<Self> {
+        let engine: Box<dyn Encode> = if which == Engine::Fast && !splits_special {
             match pipeline::PipelineEngine::new(path, definition()?) {
                 Ok(engine) => Box::new(engine),
                 Err(reason) => {
@@ -74,9 +80,9 @@ impl BuiltEngine {
                 }
             }
         } else {
-            Box::new(reference::ReferenceEngine::new(path, definition()?)?)
+            Box::new(reference::ReferenceEngine::new(path, definition()?)?.splitting_special(splits_special))
         };
-        let around = around(engine.as_ref())?;
+        let around = around(engine.as_ref());
         Ok(Self { engine, around })
     }
 
@@ -104,18 +110,19 @@ impl BuiltEngine {
     }
 }
 
-/// Post-processors put the same ids around every text: a probe finds them, so that no text takes the slow way.
-fn around(engine: &dyn Encode) -> Result<Option<(Vec<u32>, Vec<u32>)>> {
+/// Post-processors put the same ids around every text: a probe finds them, so that no text takes the slow way. `None` if they do
+/// not stand out, or the probe is no text for the model.
+fn around(engine: &dyn Encode) -> Option<(Vec<u32>, Vec<u32>)> {
     let (mut plain, mut framed) = (Vec::new(), Vec::new());
-    engine.encode_into("a", false, &mut plain)?;
-    engine.encode_into("a", true, &mut framed)?;
+    engine.encode_into("a", false, &mut plain).ok()?;
+    engine.encode_into("a", true, &mut framed).ok()?;
     let mut places =
         (0..=framed.len().saturating_sub(plain.len())).filter(|&at| framed[at..].starts_with(&plain));
     let place = (!plain.is_empty()).then(|| (places.next(), places.next()));
-    Ok(match place {
+    match place {
         Some((Some(at), None)) => Some((framed[..at].to_vec(), framed[at + plain.len()..].to_vec())),
         _ => None,
-    })
+    }
 }
 
 fn encode_error(bytes: usize, reason: &dyn std::fmt::Display) -> Error {

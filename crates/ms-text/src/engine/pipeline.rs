@@ -335,6 +335,7 @@ mod tests {
                 crate::engine::BuiltEngine::new(
                     Path::new("t"),
                     Default::default(),
+                    false,
                     || Ok(definition.clone()),
                 )
                 .unwrap();
