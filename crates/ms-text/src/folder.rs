@@ -67,9 +67,14 @@ impl FolderFacts {
         base(&self.class) == "BertTokenizer"
     }
 
+    /// Whether what stands around a text are the class token and the separator, not begin and end.
+    pub(crate) fn separates(&self) -> bool {
+        self.is_bert() || base(&self.class) == "RobertaTokenizer"
+    }
+
     /// Whether the class has a `tokenizer.json` do what `add_prefix_space` says, no matter what the file says.
     pub(crate) fn sets_prefix_space(&self) -> bool {
-        ["GPT2Tokenizer", "GPTNeoXTokenizer", "RobertaTokenizer"].contains(&base(&self.class))
+        ["GPT2Tokenizer", "GPTNeoXTokenizer", "RobertaTokenizer", "BloomTokenizer"].contains(&base(&self.class))
     }
 
     /// Texts of all special tokens.
@@ -256,8 +261,9 @@ fn read_roles(
     let mut described = BTreeMap::new();
     let mut token = |value: &Value, path: &Path, name: &str, normalized: bool| {
         let token = special_token(value, path, name, normalized)?;
-        let object = token.clone().filter(|_| value.is_object());
-        described.extend(object.map(|token| (token.content.clone(), token)));
+        if let Some(token) = token.clone().filter(|_| value.is_object()) {
+            described.entry(token.content.clone()).or_insert(token);
+        }
         Ok::<_, Error>(token.map(|token| token.content))
     };
     for (name, default) in ROLES.into_iter().zip(class_roles(class)) {

@@ -321,7 +321,7 @@ impl Tokenizer {
             let prefix = self.facts.class_prefix.iter();
             let prefix = prefix
                 .filter_map(|&text| Some(SpecialToken { id: self.vocabulary.id(text)?, text: text.into() }));
-            let (bos, eos) = if self.facts.is_bert() {
+            let (bos, eos) = if self.facts.separates() {
                 let token = |name| {
                     let text = self.facts.named(name)?.to_owned();
                     Some(SpecialToken { id: self.vocabulary.id(&text)?, text })

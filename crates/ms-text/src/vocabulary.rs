@@ -113,7 +113,11 @@ impl Vocabulary {
                 let most = MAX_ID.min(MAX_SPARSE.max(8 * map.len() as u64));
                 for (text, id) in map {
                     let id = id.as_u64().filter(|&id| id < most);
-                    model.put(text, id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32);
+                    let id = id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32;
+                    if model.text(id).is_some() {
+                        return Err(field("model.vocab", "an object of ids, each of them once"));
+                    }
+                    model.put(text, id);
                 }
             }
             Value::Array(list) => {
@@ -130,18 +134,15 @@ impl Vocabulary {
         sorted.sort_by(|&a, &b| text(a).cmp(text(b)).then(b.cmp(&a)));
         sorted.dedup_by(|b, a| text(*a) == text(*b));
         model.sorted = sorted;
-        let mut rows = Vec::new();
+        let mut out = Self::bare(Arc::new(model));
+        // In the order of the file: that is how engines hand out ids to tokens the model lacks.
         for row in definition["added_tokens"].as_array().into_iter().flatten() {
             let token: AddedToken = serde_json::from_value(row.clone())
                 .map_err(|_| field("added_tokens", "objects with id, content and matching flags"))?;
-            rows.push((row["id"].as_u64().unwrap_or(u64::MAX), token));
-        }
-        // In the order of their ids: that is how engines hand out ids to tokens the model lacks.
-        rows.sort_by_key(|(id, _)| *id);
-        let mut out = Self::bare(Arc::new(model));
-        // Engines leave out those without a text.
-        for (_, token) in rows.into_iter().filter(|(_, token)| !token.content.is_empty()) {
-            out.add(token);
+            // Engines leave out those without a text.
+            if !token.content.is_empty() {
+                out.add(token);
+            }
         }
         Ok(out)
     }

@@ -8,6 +8,7 @@
 mod best_path;
 mod charsmap;
 mod cut;
+mod decoding;
 mod long;
 mod pieces;
 mod pipeline;

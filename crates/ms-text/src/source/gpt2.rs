@@ -46,7 +46,7 @@ pub(super) enum BertCode {
 }
 
 /// The `tokenizer.json` value of a `WordPiece` vocabulary, one piece per line.
-pub(super) fn word_piece(vocab: &[u8], lower_case: bool, code: BertCode) -> Result<Value, String> {
+pub(super) fn word_piece(vocab: &[u8], lower_case: bool, unknown: &str, code: BertCode) -> Result<Value, String> {
     let text = std::str::from_utf8(vocab).map_err(|e| format!("the vocabulary: {e}"))?;
     let mut pieces = Map::new();
     for (id, line) in text.lines().enumerate() {
@@ -54,8 +54,8 @@ pub(super) fn word_piece(vocab: &[u8], lower_case: bool, code: BertCode) -> Resu
         pieces.insert(piece.to_owned(), Value::from(id));
     }
     let word_chars = if code == BertCode::Megatron { 200 } else { 100 };
-    if !pieces.contains_key("[UNK]") {
-        return Err("the vocabulary has no [UNK]".into());
+    if !pieces.contains_key(unknown) {
+        return Err(format!("the vocabulary has no {unknown}"));
     }
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
@@ -67,7 +67,7 @@ pub(super) fn word_piece(vocab: &[u8], lower_case: bool, code: BertCode) -> Resu
         "post_processor": null,
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
         "model": {
-            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
             "max_input_chars_per_word": word_chars, "vocab": pieces
         }
     }))

@@ -3,6 +3,7 @@
 mod base64;
 pub(crate) mod byte_level;
 mod charsmap;
+mod dialect;
 mod frame;
 mod gpt2;
 mod placed;
@@ -179,7 +180,8 @@ impl Source {
             }
             Form::Merges { vocab, merges, cut } => gpt2::definition(vocab, merges, *cut).map_err(failed)?,
             Form::WordPiece { vocab, lower_case, code } => {
-                as_class(gpt2::word_piece(vocab, *lower_case, *code).map_err(failed)?, facts)
+                let unknown = facts.roles[3].as_ref().and_then(Option::as_deref).unwrap_or("[UNK]");
+                as_class(gpt2::word_piece(vocab, *lower_case, unknown, *code).map_err(failed)?, facts)
             }
         };
         if self.is_sentencepiece() {
@@ -188,6 +190,7 @@ impl Source {
         if !matches!(self.form, Form::Json(_)) {
             placed::place(&mut value, &facts.added).map_err(failed)?;
         }
+        ["normalizer", "pre_tokenizer", "decoder"].iter().for_each(|part| dialect::translate(&mut value[part]));
         charsmap::check(&value["normalizer"]).map_err(failed)?;
         frame::check(&value["post_processor"]).map_err(failed)?;
         value["truncation"] = Value::Null;
