@@ -74,7 +74,7 @@ impl FolderFacts {
 
     /// Whether the class has a `tokenizer.json` do what `add_prefix_space` says, no matter what the file says.
     pub(crate) fn sets_prefix_space(&self) -> bool {
-        ["GPT2Tokenizer", "GPTNeoXTokenizer", "RobertaTokenizer", "BloomTokenizer"].contains(&base(&self.class))
+        ["GPT2Tokenizer", "GPTNeoXTokenizer", "RobertaTokenizer"].contains(&base(&self.class))
     }
 
     /// Texts of all special tokens.
@@ -189,18 +189,17 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
     read_roles(dir, &config, &config_path, class, &mut facts)?;
     facts.added = added_tokens(dir, &config, &config_path, &facts)?;
     let own = own_surround(class);
-    let default = match class {
-        _ if class.starts_with("InternLM") => (true, false),
-        "BaichuanTokenizer" | "BaiChuanTokenizer" => (true, false),
-        "T5Tokenizer" | "T5TokenizerFast" => (false, true),
-        "XLMRobertaTokenizer" | "XLMRobertaTokenizerFast" | "RobertaTokenizer" | "RobertaTokenizerFast" => {
-            (true, true)
-        }
-        "BertTokenizer" | "BertTokenizerFast" => (true, true),
-        _ => own.unwrap_or_default(),
+    let asked = |default: (bool, bool)| {
+        (switch("add_bos_token").unwrap_or(default.0), switch("add_eos_token").unwrap_or(default.1))
     };
-    facts.class_surround =
-        (switch("add_bos_token").unwrap_or(default.0), switch("add_eos_token").unwrap_or(default.1));
+    facts.class_surround = match base(class) {
+        _ if class.starts_with("InternLM") => asked((true, false)),
+        "BaichuanTokenizer" | "BaiChuanTokenizer" => asked((true, false)),
+        "T5Tokenizer" => (false, true),
+        "BertTokenizer" | "RobertaTokenizer" | "XLMRobertaTokenizer" => (true, true),
+        "GPT2Tokenizer" | "Qwen2Tokenizer" | "BloomTokenizer" => (false, false),
+        _ => asked(own.unwrap_or_default()),
+    };
     facts.surround = own.map(|_| facts.class_surround);
     facts.splits_special = switch("split_special_tokens").unwrap_or(false);
     facts.legacy = switch("legacy").unwrap_or(true);
@@ -258,29 +257,32 @@ fn read_roles(
     let map_path = dir.join("special_tokens_map.json");
     let map = if facts.added_in_config { None } else { read_object(&map_path)? }.unwrap_or_default();
     let files = [(&map, &*map_path, false), (config, config_path, true)];
-    let mut described = BTreeMap::new();
+    // Of a token with several roles the first one says how it matches.
+    let (mut described, mut seen) = (BTreeMap::new(), HashSet::new());
     let mut token = |value: &Value, path: &Path, name: &str, normalized: bool| {
         let token = special_token(value, path, name, normalized)?;
-        if let Some(token) = token.clone().filter(|_| value.is_object()) {
-            described.entry(token.content.clone()).or_insert(token);
+        let text = token.as_ref().map(|token| token.content.clone());
+        if let Some(token) = token.filter(|token| seen.insert(token.content.clone()) && value.is_object()) {
+            described.insert(token.content.clone(), token);
         }
-        Ok::<_, Error>(token.map(|token| token.content))
+        Ok::<_, Error>(text)
     };
     for (name, default) in ROLES.into_iter().zip(class_roles(class)) {
-        let said = files.iter().find_map(|(file, path, own)| Some((file.get(name)?, path, own)));
-        let said = said.map(|(value, path, own)| token(value, path, name, *own)).transpose()?;
-        let said = said.or_else(|| (!default.is_empty()).then(|| Some(default.to_owned())));
+        let default = Value::from(default);
+        let said = files.iter().find_map(|(file, path, own)| Some((file.get(name)?, *path, *own)));
+        let said = said.or((default != "").then_some((&default, config_path, true)));
+        let said = said.map(|(value, path, own)| token(value, path, name, own)).transpose()?;
         match ["bos_token", "eos_token", "pad_token", "unk_token"].iter().position(|role| *role == name) {
             Some(place) => facts.roles[place] = said,
             None => facts.more_roles.extend(said.flatten().map(|text| (name, text))),
         }
     }
-    let mut seen = HashSet::new();
+    let mut listed = HashSet::new();
     for (file, path, own) in files.into_iter().rev() {
         let list = file.get("additional_special_tokens").and_then(Value::as_array);
         for value in list.into_iter().flatten() {
             let text = token(value, path, "additional_special_tokens", own)?;
-            facts.additional.extend(text.filter(|text| seen.insert(text.clone()) || own));
+            facts.additional.extend(text.filter(|text| listed.insert(text.clone()) || own));
         }
     }
     facts.described = described;

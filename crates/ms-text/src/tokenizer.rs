@@ -461,6 +461,10 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Decode`].
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        // Some decoders look at the last token without looking whether there is one.
+        if ids.iter().all(|&id| self.vocabulary.is_silent(id, skip_special)) {
+            return Ok(String::new());
+        }
         if let Some(small) = &self.small
             && let Some(text) = small.decode(ids, skip_special)?
         {

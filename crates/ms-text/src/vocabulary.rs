@@ -60,6 +60,8 @@ pub(crate) struct Vocabulary {
     added_places: BTreeMap<String, usize>,
     /// Where the first of the added tokens with an id stands.
     added_ids: BTreeMap<u32, usize>,
+    /// Number of tokens of the model, and of all.
+    own: usize,
     size: usize,
 }
 
@@ -148,8 +150,10 @@ impl Vocabulary {
     }
 
     fn bare(model: Arc<Texts>) -> Self {
+        let own = model.spans.iter().filter(|span| **span != HOLE).count();
         Self {
-            size: model.sorted.len(),
+            own,
+            size: own,
             model,
             added: Vec::new(),
             added_places: BTreeMap::new(),
@@ -208,7 +212,7 @@ impl Vocabulary {
         }
         let id = self.model.id(&token.content).unwrap_or_else(|| {
             self.size += 1;
-            let model = self.model.sorted.len() as u32;
+            let model = self.own as u32;
             let highest = self.added_ids.last_key_value();
             highest.map_or(model, |(id, _)| if *id >= model { id + 1 } else { model })
         });
@@ -227,6 +231,14 @@ impl Vocabulary {
     pub(crate) fn text(&self, id: u32) -> Option<&str> {
         let added = self.added_ids.get(&id).map(|&place| self.added[place].1.content.as_str());
         added.or_else(|| self.model.text(id))
+    }
+
+    /// Whether an id gives no text: that of no token, or of a special one where these are skipped.
+    pub(crate) fn is_silent(&self, id: u32, skip_special: bool) -> bool {
+        match self.added_ids.get(&id) {
+            Some(&place) => skip_special && self.added[place].1.special,
+            None => self.model.text(id).is_none(),
+        }
     }
 
     /// Number of tokens, added ones included.
