@@ -112,6 +112,7 @@ fn class_roles(class: &str) -> [&'static str; 7] {
         "Qwen2Tokenizer" => ["", END, END, "", END, "", ""],
         "BertTokenizer" => ["", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"],
         "RobertaTokenizer" => ["<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"],
+        "CohereTokenizer" => ["<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", "", "", "", ""],
         "BloomTokenizer" => ["<s>", "</s>", "<unk>", "", "<pad>", "", ""],
         _ => [""; 7],
     }

@@ -4,7 +4,7 @@ mod frame;
 mod special;
 
 use crate::cache::{self, CachedTokenizer, Facts};
-use crate::engine::{BuiltEngine, Engine, Parts, SentencePieceEngine, SmallEngine};
+use crate::engine::{self, BuiltEngine, Engine, Parts, SentencePieceEngine, SmallEngine};
 use crate::folder::{self, FolderFacts};
 use crate::source::Source;
 use crate::vocabulary::{AddedToken, Vocabulary};
@@ -345,10 +345,14 @@ impl Tokenizer {
         }
         let first = std::cell::Cell::new(first);
         let splits = self.facts.splits_special;
-        BuiltEngine::new(&self.source.path, self.which, splits, || match first.take() {
+        let definition = || match first.take() {
             Some(definition) => Ok(definition),
             None => self.fitted(self.source.definition(&self.facts)?),
-        })
+        };
+        engine::caught(
+            || BuiltEngine::new(&self.source.path, self.which, splits, definition),
+            |reason| Error::Engine { path: self.source.path.clone(), reason },
+        )
     }
 
     fn built(&self) -> Result<&BuiltEngine> {
@@ -430,10 +434,13 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
-        let (text, mut ids) = (self.marked(text), Vec::new());
-        if !self.encode_small(&text, true, &mut ids)? {
-            self.built()?.encode_with_special(&text, &mut ids)?;
-        }
+        let mut ids = Vec::new();
+        self.caught(text, &mut ids, |text, ids| {
+            if !self.encode_small(text, true, ids)? {
+                self.built()?.encode_with_special(text, ids)?;
+            }
+            Ok(())
+        })?;
         Ok(ids)
     }
 
@@ -442,11 +449,25 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_into(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
-        let text = self.marked(text);
-        if self.encode_small(&text, false, out)? {
-            return Ok(());
-        }
-        self.built()?.engine.encode_into(&text, false, out)
+        self.caught(text, out, |text, out| {
+            if self.encode_small(text, false, out)? {
+                return Ok(());
+            }
+            self.built()?.engine.encode_into(text, false, out)
+        })
+    }
+
+    /// Encodes `text` as an engine sees it, or appends nothing.
+    fn caught(
+        &self,
+        text: &str,
+        out: &mut Vec<u32>,
+        encode: impl FnOnce(&str, &mut Vec<u32>) -> Result<()>,
+    ) -> Result<()> {
+        let (length, marked) = (out.len(), self.marked(text));
+        let failed = |reason| Error::Encode { bytes: text.len(), reason };
+        let done = engine::caught(|| encode(&marked, out), failed);
+        done.inspect_err(|_| out.truncate(length))
     }
 
     fn encode_small(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<bool> {
@@ -465,12 +486,15 @@ impl Tokenizer {
         if ids.iter().all(|&id| self.vocabulary.is_silent(id, skip_special)) {
             return Ok(String::new());
         }
-        if let Some(small) = &self.small
-            && let Some(text) = small.decode(ids, skip_special)?
-        {
-            return Ok(text);
-        }
-        self.built()?.engine.decode(ids, skip_special)
+        let decode = || {
+            if let Some(small) = &self.small
+                && let Some(text) = small.decode(ids, skip_special)?
+            {
+                return Ok(text);
+            }
+            self.built()?.engine.decode(ids, skip_special)
+        };
+        engine::caught(decode, |reason| Error::Decode { count: ids.len(), reason })
     }
 
     /// Number of tokens as upstream counts them: the vocabulary and the added tokens. Not padded.

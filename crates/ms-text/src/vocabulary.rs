@@ -233,10 +233,11 @@ impl Vocabulary {
         added.or_else(|| self.model.text(id))
     }
 
-    /// Whether an id gives no text: that of no token, or of a special one where these are skipped.
+    /// Whether an id gives no text: that of no token, or of a special one where these are skipped. Those that are matched in
+    /// normalized text are not, if they look different then.
     pub(crate) fn is_silent(&self, id: u32, skip_special: bool) -> bool {
-        match self.added_ids.get(&id) {
-            Some(&place) => skip_special && self.added[place].1.special,
+        match self.added_ids.get(&id).map(|&place| &self.added[place].1) {
+            Some(token) => skip_special && token.special && !token.normalized,
             None => self.model.text(id).is_none(),
         }
     }

@@ -126,6 +126,15 @@ fn around(engine: &dyn Encode) -> Option<(Vec<u32>, Vec<u32>)> {
     }
 }
 
+/// Does work of an engine; at some texts and definitions engines stop with a panic, which becomes an error.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>, failed: impl FnOnce(String) -> Error) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        Err(failed(format!("internal error of the engine: {}", said.unwrap_or_default())))
+    })
+}
+
 fn encode_error(bytes: usize, reason: &dyn std::fmt::Display) -> Error {
     Error::Encode { bytes, reason: reason.to_string() }
 }

@@ -168,6 +168,17 @@ fn refusal(definition: &Value) -> Option<&'static str> {
     if normalizes && added_tokens(definition).any(|row| row["normalized"] == true) {
         return Some("an added token is matched in normalized text");
     }
+    // Blanks that one token takes along and another one is made of count once in it, and twice in the reference.
+    let eats = |side: &str| added_tokens(definition).any(|row| row[side] == true);
+    let blank = |place: fn(&str) -> Option<char>| {
+        let contents = added_tokens(definition).filter_map(|row| row["content"].as_str());
+        contents.filter_map(place).any(char::is_whitespace)
+    };
+    if eats("rstrip") && blank(|text| text.chars().next())
+        || eats("lstrip") && blank(|text| text.chars().next_back())
+    {
+        return Some("an added token takes blanks along, and another one is made of some");
+    }
     // It steps by bytes over one that stands inside a word, and goes by another definition of words.
     if added_tokens(definition).any(|row| row["single_word"] == true) {
         return Some("an added token is matched as a word only");
