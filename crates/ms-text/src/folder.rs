@@ -198,7 +198,8 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
         "BaichuanTokenizer" | "BaiChuanTokenizer" => asked((true, false)),
         "T5Tokenizer" => (false, true),
         "BertTokenizer" | "RobertaTokenizer" | "XLMRobertaTokenizer" => (true, true),
-        "GPT2Tokenizer" | "Qwen2Tokenizer" | "BloomTokenizer" => (false, false),
+        "GPT2Tokenizer" => (asked((false, false)).0, false),
+        "Qwen2Tokenizer" | "BloomTokenizer" => (false, false),
         _ => asked(own.unwrap_or_default()),
     };
     facts.surround = own.map(|_| facts.class_surround);

@@ -73,7 +73,10 @@ impl BuiltEngine {
         definition: impl Fn() -> Result<Value>,
     ) -> Result<Self> {
         let engine: Box<dyn Encode> = if which == Engine::Fast && !splits_special {
-            match pipeline::PipelineEngine::new(path, definition()?) {
+            let definition_of_now = definition()?;
+            let fast = || Ok(pipeline::PipelineEngine::new(path, definition_of_now));
+            let failed = |reason| Error::Engine { path: path.into(), reason };
+            match caught(fast, failed).unwrap_or_else(|error| Err(error.into_reason())) {
                 Ok(engine) => Box::new(engine),
                 Err(reason) => {
                     tracing::debug!(path = %path.display(), reason, "the reference engine encodes");

@@ -168,6 +168,9 @@ fn refusal(definition: &Value) -> Option<&'static str> {
     if normalizes && added_tokens(definition).any(|row| row["normalized"] == true) {
         return Some("an added token is matched in normalized text");
     }
+    if replaces_nothing(&definition["normalizer"]) {
+        return Some("an empty text is replaced");
+    }
     // Blanks that one token takes along and another one is made of count once in it, and twice in the reference.
     let eats = |side: &str| added_tokens(definition).any(|row| row[side] == true);
     let blank = |place: fn(&str) -> Option<char>| {
@@ -184,6 +187,12 @@ fn refusal(definition: &Value) -> Option<&'static str> {
         return Some("an added token is matched as a word only");
     }
     None
+}
+
+/// Whether a normalizer, or one inside it, replaces an empty text.
+fn replaces_nothing(normalizer: &Value) -> bool {
+    let inside = normalizer["normalizers"].as_array();
+    normalizer["pattern"]["String"] == "" || inside.is_some_and(|steps| steps.iter().any(replaces_nothing))
 }
 
 impl PipelineEngine {
