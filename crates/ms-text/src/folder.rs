@@ -289,7 +289,9 @@ fn read_roles(
     }
     facts.described = described;
     // The only class whose special token is no plain text.
-    if base(class) == "RobertaTokenizer" && let Some(mask) = facts.named("mask_token") {
+    if base(class) == "RobertaTokenizer"
+        && let Some(mask) = facts.named("mask_token")
+    {
         let mask = AddedToken { lstrip: true, normalized: true, ..AddedToken::special(mask) };
         facts.described.insert(mask.content.clone(), mask);
     }

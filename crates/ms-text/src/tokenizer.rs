@@ -300,7 +300,8 @@ impl Tokenizer {
             if old.is_some() && !facts.added_in_config {
                 continue;
             }
-            let special = row.special || with_role.contains(row.content.as_str()) || old.is_some_and(|old| old.special);
+            let special =
+                row.special || with_role.contains(row.content.as_str()) || old.is_some_and(|old| old.special);
             vocabulary.add(AddedToken { special, ..row.clone() });
         }
     }
@@ -309,7 +310,8 @@ impl Tokenizer {
     fn role(&mut self, text: Option<String>) -> Option<SpecialToken> {
         let text = text?;
         if !self.vocabulary.is_added(&text) {
-            self.vocabulary.add(self.facts.described.get(&text).cloned().unwrap_or_else(|| AddedToken::special(&text)));
+            self.vocabulary
+                .add(self.facts.described.get(&text).cloned().unwrap_or_else(|| AddedToken::special(&text)));
         }
         Some(SpecialToken { id: self.vocabulary.id(&text)?, text })
     }

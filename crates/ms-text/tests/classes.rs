@@ -12,7 +12,8 @@ fn vocabulary() -> Value {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
                "normalized": false, "special": special})
     };
-    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
         "added_tokens": [added(3, "<x>", true), added(6, "<z>", false)],
@@ -101,7 +102,9 @@ fn cases() -> Vec<Case> {
             plain: "a<y>",
         },
         Case {
-            config: fast(json!({"eos_token": "<z>", "added_tokens_decoder": {"6": flags("<z>", false, false)}})),
+            config: fast(
+                json!({"eos_token": "<z>", "added_tokens_decoder": {"6": flags("<z>", false, false)}}),
+            ),
             beside: none(),
             size: 11,
             roles: [None, Some(6), None, None],
@@ -150,7 +153,10 @@ fn cases() -> Vec<Case> {
             plain: "a<z><y>",
         },
         Case {
-            config: class("LlamaTokenizer", json!({"bos_token": "<x>", "eos_token": "<y>", "unk_token": null})),
+            config: class(
+                "LlamaTokenizer",
+                json!({"bos_token": "<x>", "eos_token": "<y>", "unk_token": null}),
+            ),
             beside: none(),
             size: 11,
             roles: [Some(3), Some(9), None, None],

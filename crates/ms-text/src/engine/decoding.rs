@@ -17,7 +17,9 @@ pub(super) fn is_plain(definition: &Value) -> bool {
     }
     let letters: Vec<char> = (0..=255).map(byte_level::stand_in).collect();
     // A token with another letter in it is left as it is.
-    let stays = |text: &str| text.chars().all(|c| c.is_ascii_graphic()) || text.chars().any(|c| !letters.contains(&c));
+    let stays = |text: &str| {
+        text.chars().all(|c| c.is_ascii_graphic()) || text.chars().any(|c| !letters.contains(&c))
+    };
     level(&definition["decoder"])
         && added_tokens(definition).all(|row| row["content"].as_str().is_some_and(stays))
 }

@@ -117,9 +117,12 @@ impl BuiltEngine {
 /// Post-processors put the same ids around every text: a probe finds them, so that no text takes the slow way. `None` if they do
 /// not stand out, or the probe is no text for the model.
 fn around(engine: &dyn Encode) -> Option<(Vec<u32>, Vec<u32>)> {
-    let (mut plain, mut framed) = (Vec::new(), Vec::new());
-    engine.encode_into("a", false, &mut plain).ok()?;
-    engine.encode_into("a", true, &mut framed).ok()?;
+    let encode = |special| {
+        let mut ids = Vec::new();
+        let encode = || engine.encode_into("a", special, &mut ids);
+        caught(encode, |reason| encode_error(1, &reason)).ok().map(|()| ids)
+    };
+    let (plain, framed) = (encode(false)?, encode(true)?);
     let mut places =
         (0..=framed.len().saturating_sub(plain.len())).filter(|&at| framed[at..].starts_with(&plain));
     let place = (!plain.is_empty()).then(|| (places.next(), places.next()));

@@ -163,8 +163,7 @@ fn refusal(definition: &Value) -> Option<&'static str> {
     }
     // The pipeline looks an added token up by its normalized form, the reference by its own text; and what a pre-tokenizer puts
     // before a text it has put there by then.
-    let normalizes =
-        !definition["normalizer"].is_null() || marks_the_beginning(&definition["pre_tokenizer"]);
+    let normalizes = !definition["normalizer"].is_null() || marks_the_beginning(&definition["pre_tokenizer"]);
     if normalizes && added_tokens(definition).any(|row| row["normalized"] == true) {
         return Some("an added token is matched in normalized text");
     }
@@ -364,14 +363,10 @@ mod tests {
             ("replacement", replaced, vec![0, 0, 1, 2, 9, 10, 1, 0, 2]),
         ];
         for (name, definition, want) in cases {
-            let built =
-                crate::engine::BuiltEngine::new(
-                    Path::new("t"),
-                    Default::default(),
-                    false,
-                    || Ok(definition.clone()),
-                )
-                .unwrap();
+            let built = crate::engine::BuiltEngine::new(Path::new("t"), Default::default(), false, || {
+                Ok(definition.clone())
+            })
+            .unwrap();
             assert_eq!(built.is_fast(), name == "replacement", "{name}");
             let mut ids = Vec::new();
             built.engine.encode_into("éxab1b aéb", false, &mut ids).unwrap();

@@ -20,14 +20,20 @@ fn parts(processor: &Value, given: usize) -> Result<usize, String> {
     let field = match given {
         1 => "single",
         2 => "pair",
-        _ => return Err(format!("its post-processor has a template for {given} texts, where only one or two fit")),
+        _ => {
+            return Err(format!(
+                "its post-processor has a template for {given} texts, where only one or two fit"
+            ));
+        }
     };
     // What is no list of pieces is the engine's to refuse.
     let pieces = processor[field].as_array().map(Vec::as_slice).unwrap_or_default();
     for piece in pieces {
         let token = piece["SpecialToken"]["id"].as_str();
         if let Some(token) = token.filter(|token| processor["special_tokens"].get(token).is_none()) {
-            return Err(format!("its post-processor puts {token:?} around a text, which is not in its special_tokens"));
+            return Err(format!(
+                "its post-processor puts {token:?} around a text, which is not in its special_tokens"
+            ));
         }
         if piece["Sequence"]["id"] == "B" && given == 1 {
             return Err("its post-processor wants a second text where there is one".into());

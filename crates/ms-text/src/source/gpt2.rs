@@ -46,7 +46,12 @@ pub(super) enum BertCode {
 }
 
 /// The `tokenizer.json` value of a `WordPiece` vocabulary, one piece per line.
-pub(super) fn word_piece(vocab: &[u8], lower_case: bool, unknown: &str, code: BertCode) -> Result<Value, String> {
+pub(super) fn word_piece(
+    vocab: &[u8],
+    lower_case: bool,
+    unknown: &str,
+    code: BertCode,
+) -> Result<Value, String> {
     let text = std::str::from_utf8(vocab).map_err(|e| format!("the vocabulary: {e}"))?;
     let mut pieces = Map::new();
     for (id, line) in text.lines().enumerate() {

@@ -49,7 +49,8 @@ impl Source {
     pub(crate) fn of_folder(dir: &Path, facts: &FolderFacts) -> Result<Self> {
         let class = facts.class.as_str();
         if !facts.made_anew(dir)
-            && let Some(bytes) = read(&dir.join("tokenizer.json"))? {
+            && let Some(bytes) = read(&dir.join("tokenizer.json"))?
+        {
             return Ok(Self { path: dir.join("tokenizer.json"), form: Form::Json(bytes) });
         }
         for name in ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model"] {
@@ -72,7 +73,10 @@ impl Source {
         }
         if let Some(vocab) = read(&dir.join("vocab.txt"))? {
             let (lower_case, code) = (facts.lower_case, BertCode::Transformers);
-            return Ok(Self { path: dir.join("vocab.txt"), form: Form::WordPiece { vocab, lower_case, code } });
+            return Ok(Self {
+                path: dir.join("vocab.txt"),
+                form: Form::WordPiece { vocab, lower_case, code },
+            });
         }
         if !dir.is_dir() {
             let source = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -190,7 +194,9 @@ impl Source {
         if !matches!(self.form, Form::Json(_)) {
             placed::place(&mut value, &facts.added).map_err(failed)?;
         }
-        ["normalizer", "pre_tokenizer", "decoder"].iter().for_each(|part| dialect::translate(&mut value[part]));
+        ["normalizer", "pre_tokenizer", "decoder"]
+            .iter()
+            .for_each(|part| dialect::translate(&mut value[part]));
         charsmap::check(&value["normalizer"]).map_err(failed)?;
         frame::check(&value["post_processor"]).map_err(failed)?;
         value["truncation"] = Value::Null;
