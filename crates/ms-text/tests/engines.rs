@@ -210,6 +210,26 @@ fn characters_of_all_planes_are_cut_alike() {
     }
 }
 
+/// Marks of Unicode 17, by the pattern of GPT-4o, for which they belong to words.
+#[test]
+fn new_marks_are_cut_alike() {
+    let upper = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";
+    let lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]";
+    let ends = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
+    let pattern = [
+        format!(r"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{ends}"),
+        format!(r"[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{ends}"),
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+".to_owned(),
+    ];
+    let pair = variant("marks", |value| {
+        value["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern.join("|").into();
+    });
+    assert_eq!(pair.fast.engine_name().unwrap(), "tokenizers 1.0.0-rc.3");
+    for c in [0x1ad4..0x1aec, 0x10efa..0x10efc, 0x11b60..0x11b68, 0x1e6e3..0x1e6f6].into_iter().flatten() {
+        pair.agree(&format!("l{0}l {0}o o{0} 1{0}2", char::from_u32(c).unwrap()));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
