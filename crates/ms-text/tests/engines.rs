@@ -223,10 +223,16 @@ fn new_marks_are_cut_alike() {
     ];
     let pair = variant("marks", |value| {
         value["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern.join("|").into();
+        // A letter merges with the first byte of a mark, if it stands in the same word.
+        let model = &mut value["model"];
+        for (id, byte) in [(420, "á"), (421, "ð")] {
+            model["vocab"][format!("a{byte}")] = id.into();
+            model["merges"].as_array_mut().unwrap().push(json!(["a", byte]));
+        }
     });
     assert_eq!(pair.fast.engine_name().unwrap(), "tokenizers 1.0.0-rc.3");
-    for c in [0x1ad4..0x1aec, 0x10efa..0x10efc, 0x11b60..0x11b68, 0x1e6e3..0x1e6f6].into_iter().flatten() {
-        pair.agree(&format!("l{0}l {0}o o{0} 1{0}2", char::from_u32(c).unwrap()));
+    for c in [0x1acf..0x1aec, 0x10efa..0x10efc, 0x11b60..0x11b68, 0x1e6e3..0x1e6f6].into_iter().flatten() {
+        pair.agree(&format!("a{0}b 1{0}2 .{0}.", char::from_u32(c).unwrap()));
     }
 }
 
