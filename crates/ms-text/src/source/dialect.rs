@@ -32,7 +32,7 @@ fn named(name: &str) -> Option<&'static str> {
         "graph" => r"[^\s\p{Cc}\p{Cn}\p{Cs}]",
         "lower" => r"\p{Lowercase}",
         "print" => r"[^\p{Cc}\p{Cn}\p{Cs}\p{Zl}\p{Zp}]",
-        "punct" => r"\p{P}$+<=>\^`|\~",
+        "punct" => r"\p{P}\p{S}",
         "space" => r"\s",
         "upper" => r"\p{Uppercase}",
         "word" => r"\w",
