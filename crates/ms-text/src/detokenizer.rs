@@ -26,8 +26,8 @@ const MAX_PENDING: usize = 8;
 pub struct Detokenizer<'a> {
     tokenizer: &'a Tokenizer,
     skip_special: bool,
-    /// Ids since the last but one emission. The first `read` of them are already emitted; they stay as left
-    /// context, because some decoders treat the first token of a text in a special way.
+    /// Ids since the last but one emission that was more than blanks. The first `read` of them are already emitted; they stay
+    /// as left context, because some decoders treat the first token of a text in a special way.
     window: Vec<u32>,
     read: usize,
 }
@@ -56,7 +56,10 @@ impl<'a> Detokenizer<'a> {
         if text.is_empty() || incomplete {
             return Ok(None);
         }
-        self.window.drain(..self.read);
+        // Blanks alone are no context: a decoder may leave them out at the beginning of a text.
+        if !text.trim().is_empty() {
+            self.window.drain(..self.read);
+        }
         self.read = self.window.len();
         Ok(Some(text))
     }

@@ -1,15 +1,16 @@
 //! The tokenizer of a Hugging Face folder.
 
 mod frame;
+mod named;
 mod special;
 
 use crate::cache::{self, CachedTokenizer, Facts};
-use crate::engine::{BuiltEngine, Engine, Parts, SentencePieceEngine, SmallEngine};
+use crate::engine::{self, BuiltEngine, Engine, Parts, SentencePieceEngine, SmallEngine};
 use crate::folder::{self, FolderFacts};
 use crate::source::Source;
 use crate::vocabulary::{AddedToken, Vocabulary};
 use crate::{ChatTemplate, Error, Result};
-use frame::{surround, surround_of};
+use frame::surround_of;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -243,26 +244,7 @@ impl Tokenizer {
         let vocabulary = Vocabulary::of(&source.path, &definition)?;
         let surround = surround_of(&source, &facts);
         let mut out = Self { surround, facts, which, path: dir.into(), ..Self::with(source, vocabulary) };
-        for (_, row) in &out.facts.added {
-            if !out.vocabulary.is_added(&row.content) {
-                out.vocabulary.add(row.clone());
-            }
-        }
-        let [bos, eos, pad, unk] = out.source.roles();
-        // A file's own idea of a role holds where the configuration does not mention it, if it is in the vocabulary.
-        let facts = &out.facts;
-        let known = |text: Option<String>| text.filter(|text| out.vocabulary.id(text).is_some());
-        let (bos, eos) = (facts.bos.clone().or(known(bos)), facts.eos.clone().or(known(eos)));
-        let (pad, unk) = (facts.pad.clone().or(known(pad)), facts.unk.clone().or(known(unk)));
-        let named = facts.more_roles.iter().map(|(_, text)| text);
-        let more: Vec<String> = named.chain(&facts.additional).cloned().collect();
-        out.bos = out.role(bos);
-        out.eos = out.role(eos);
-        out.unk = out.role(unk);
-        out.pad = out.role(pad);
-        for text in more {
-            out.role(Some(text));
-        }
+        out.name_tokens();
         let value = out.fitted(definition)?;
         out.built = OnceLock::from(Ok(out.build(Some(value))?));
         Ok(out)
@@ -287,27 +269,6 @@ impl Tokenizer {
         }
     }
 
-    fn role(&mut self, text: Option<String>) -> Option<SpecialToken> {
-        let text = text?;
-        let id =
-            self.vocabulary.id(&text).unwrap_or_else(|| self.vocabulary.add(AddedToken::special(&text)).0);
-        Some(SpecialToken { text, id })
-    }
-
-    /// The definition with the added tokens of now and what stands around a text.
-    fn fitted(&self, mut definition: Value) -> Result<Value> {
-        definition["added_tokens"] = self.vocabulary.added_json();
-        if let Some((add_bos, add_eos)) = self.surround {
-            let prefix = self.facts.class_prefix.iter();
-            let prefix = prefix
-                .filter_map(|&text| Some(SpecialToken { id: self.vocabulary.id(text)?, text: text.into() }));
-            let before: Vec<SpecialToken> = prefix.chain(self.bos.clone().filter(|_| add_bos)).collect();
-            let eos = self.eos.as_ref().filter(|_| add_eos);
-            definition["post_processor"] = surround(&before, eos);
-        }
-        Ok(definition)
-    }
-
     /// Builds the engine; `first` is the definition if it is at hand.
     fn build(&self, first: Option<Value>) -> Result<BuiltEngine> {
         if let Some(model) = self.source.sentencepiece() {
@@ -316,10 +277,15 @@ impl Tokenizer {
             return Ok(BuiltEngine::bare(engine));
         }
         let first = std::cell::Cell::new(first);
-        BuiltEngine::new(&self.source.path, self.which, || match first.take() {
+        let splits = self.facts.splits_special;
+        let definition = || match first.take() {
             Some(definition) => Ok(definition),
             None => self.fitted(self.source.definition(&self.facts)?),
-        })
+        };
+        engine::caught(
+            || BuiltEngine::new(&self.source.path, self.which, splits, definition),
+            |reason| Error::Engine { path: self.source.path.clone(), reason },
+        )
     }
 
     fn built(&self) -> Result<&BuiltEngine> {
@@ -401,10 +367,13 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
-        let (text, mut ids) = (self.marked(text), Vec::new());
-        if !self.encode_small(&text, true, &mut ids)? {
-            self.built()?.encode_with_special(&text, &mut ids)?;
-        }
+        let mut ids = Vec::new();
+        self.caught(text, &mut ids, |text, ids| {
+            if !self.encode_small(text, true, ids)? {
+                self.built()?.encode_with_special(text, ids)?;
+            }
+            Ok(())
+        })?;
         Ok(ids)
     }
 
@@ -413,11 +382,25 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_into(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
-        let text = self.marked(text);
-        if self.encode_small(&text, false, out)? {
-            return Ok(());
-        }
-        self.built()?.engine.encode_into(&text, false, out)
+        self.caught(text, out, |text, out| {
+            if self.encode_small(text, false, out)? {
+                return Ok(());
+            }
+            self.built()?.engine.encode_into(text, false, out)
+        })
+    }
+
+    /// Encodes `text` as an engine sees it, or appends nothing.
+    fn caught(
+        &self,
+        text: &str,
+        out: &mut Vec<u32>,
+        encode: impl FnOnce(&str, &mut Vec<u32>) -> Result<()>,
+    ) -> Result<()> {
+        let (length, marked) = (out.len(), self.marked(text));
+        let failed = |reason| Error::Encode { bytes: text.len(), reason };
+        let done = engine::caught(|| encode(&marked, out), failed);
+        done.inspect_err(|_| out.truncate(length))
     }
 
     fn encode_small(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<bool> {
@@ -432,12 +415,19 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Decode`].
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
-        if let Some(small) = &self.small
-            && let Some(text) = small.decode(ids, skip_special)?
-        {
-            return Ok(text);
+        // Some decoders look at the last token without looking whether there is one.
+        if ids.iter().all(|&id| self.vocabulary.is_silent(id, skip_special)) {
+            return Ok(String::new());
         }
-        self.built()?.engine.decode(ids, skip_special)
+        let decode = || {
+            if let Some(small) = &self.small
+                && let Some(text) = small.decode(ids, skip_special)?
+            {
+                return Ok(text);
+            }
+            self.built()?.engine.decode(ids, skip_special)
+        };
+        engine::caught(decode, |reason| Error::Decode { count: ids.len(), reason })
     }
 
     /// Number of tokens as upstream counts them: the vocabulary and the added tokens. Not padded.

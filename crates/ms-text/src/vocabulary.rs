@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,6 +58,10 @@ pub(crate) struct Vocabulary {
     model: Arc<Texts>,
     added: Vec<(u32, AddedToken)>,
     added_places: BTreeMap<String, usize>,
+    /// Where the first of the added tokens with an id stands.
+    added_ids: BTreeMap<u32, usize>,
+    /// Number of tokens of the model, and of all.
+    own: usize,
     size: usize,
 }
 
@@ -111,7 +115,11 @@ impl Vocabulary {
                 let most = MAX_ID.min(MAX_SPARSE.max(8 * map.len() as u64));
                 for (text, id) in map {
                     let id = id.as_u64().filter(|&id| id < most);
-                    model.put(text, id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32);
+                    let id = id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32;
+                    if model.text(id).is_some() {
+                        return Err(field("model.vocab", "an object of ids, each of them once"));
+                    }
+                    model.put(text, id);
                 }
             }
             Value::Array(list) => {
@@ -128,23 +136,29 @@ impl Vocabulary {
         sorted.sort_by(|&a, &b| text(a).cmp(text(b)).then(b.cmp(&a)));
         sorted.dedup_by(|b, a| text(*a) == text(*b));
         model.sorted = sorted;
-        let mut rows = Vec::new();
+        let mut out = Self::bare(Arc::new(model));
+        // In the order of the file: that is how engines hand out ids to tokens the model lacks.
         for row in definition["added_tokens"].as_array().into_iter().flatten() {
             let token: AddedToken = serde_json::from_value(row.clone())
                 .map_err(|_| field("added_tokens", "objects with id, content and matching flags"))?;
-            rows.push((row["id"].as_u64().unwrap_or(u64::MAX), token));
-        }
-        // In the order of their ids: that is how engines hand out ids to tokens the model lacks.
-        rows.sort_by_key(|(id, _)| *id);
-        let mut out = Self::bare(Arc::new(model));
-        for (_, token) in rows {
-            out.add(token);
+            // Engines leave out those without a text.
+            if !token.content.is_empty() {
+                out.add(token);
+            }
         }
         Ok(out)
     }
 
     fn bare(model: Arc<Texts>) -> Self {
-        Self { size: model.sorted.len(), model, added: Vec::new(), added_places: BTreeMap::new() }
+        let own = model.spans.iter().filter(|span| **span != HOLE).count();
+        Self {
+            own,
+            size: own,
+            model,
+            added: Vec::new(),
+            added_places: BTreeMap::new(),
+            added_ids: BTreeMap::new(),
+        }
     }
 
     /// A vocabulary whose added tokens have their ids already; `None` if two have one text.
@@ -155,6 +169,7 @@ impl Vocabulary {
                 return None;
             }
             out.size += usize::from(out.model.id(&token.content).is_none());
+            out.added_ids.entry(*id).or_insert(place);
             if out.added_places.insert(token.content.clone(), place).is_some() {
                 return None;
             }
@@ -177,6 +192,16 @@ impl Vocabulary {
         self.added_places.contains_key(text)
     }
 
+    /// The added token with exactly this text.
+    pub(crate) fn added_token(&self, text: &str) -> Option<&AddedToken> {
+        self.added_places.get(text).map(|&place| &self.added[place].1)
+    }
+
+    /// Makes the added tokens with these texts special.
+    pub(crate) fn make_special(&mut self, texts: &HashSet<&str>) {
+        self.added.iter_mut().for_each(|(_, token)| token.special |= texts.contains(token.content.as_str()));
+    }
+
     /// Adds a token, or changes how it matches. Returns its id and whether anything changed.
     pub(crate) fn add(&mut self, token: AddedToken) -> (u32, bool) {
         if let Some(&place) = self.added_places.get(&token.content) {
@@ -187,10 +212,11 @@ impl Vocabulary {
         }
         let id = self.model.id(&token.content).unwrap_or_else(|| {
             self.size += 1;
-            let model = self.model.sorted.len() as u32;
-            let highest = self.added.iter().map(|(id, _)| *id).max();
-            highest.map_or(model, |id| if id >= model { id + 1 } else { model })
+            let model = self.own as u32;
+            let highest = self.added_ids.last_key_value();
+            highest.map_or(model, |(id, _)| if *id >= model { id + 1 } else { model })
         });
+        self.added_ids.entry(id).or_insert(self.added.len());
         self.added_places.insert(token.content.clone(), self.added.len());
         self.added.push((id, token));
         (id, true)
@@ -203,8 +229,17 @@ impl Vocabulary {
 
     /// Text of a token as the vocabulary spells it; added tokens first.
     pub(crate) fn text(&self, id: u32) -> Option<&str> {
-        let added = self.added.iter().find(|(other, _)| *other == id);
-        added.map(|(_, token)| token.content.as_str()).or_else(|| self.model.text(id))
+        let added = self.added_ids.get(&id).map(|&place| self.added[place].1.content.as_str());
+        added.or_else(|| self.model.text(id))
+    }
+
+    /// Whether an id gives no text: that of no token, or of a special one where these are skipped. Those that are matched in
+    /// normalized text are not, if they look different then.
+    pub(crate) fn is_silent(&self, id: u32, skip_special: bool) -> bool {
+        match self.added_ids.get(&id).map(|&place| &self.added[place].1) {
+            Some(token) => skip_special && token.special && !token.normalized,
+            None => self.model.text(id).is_none(),
+        }
     }
 
     /// Number of tokens, added ones included.

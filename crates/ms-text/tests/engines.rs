@@ -210,6 +210,32 @@ fn characters_of_all_planes_are_cut_alike() {
     }
 }
 
+/// Marks of Unicode 17, by the pattern of GPT-4o, for which they belong to words.
+#[test]
+fn new_marks_are_cut_alike() {
+    let upper = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";
+    let lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]";
+    let ends = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
+    let pattern = [
+        format!(r"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{ends}"),
+        format!(r"[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{ends}"),
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+".to_owned(),
+    ];
+    let pair = variant("marks", |value| {
+        value["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern.join("|").into();
+        // A letter merges with the first byte of a mark, if it stands in the same word.
+        let model = &mut value["model"];
+        for (id, byte) in [(420, "á"), (421, "ð")] {
+            model["vocab"][format!("a{byte}")] = id.into();
+            model["merges"].as_array_mut().unwrap().push(json!(["a", byte]));
+        }
+    });
+    assert_eq!(pair.fast.engine_name().unwrap(), "tokenizers 1.0.0-rc.3");
+    for c in [0x1acf..0x1aec, 0x10efa..0x10efc, 0x11b60..0x11b68, 0x1e6e3..0x1e6f6].into_iter().flatten() {
+        pair.agree(&format!("a{0}b 1{0}2 .{0}.", char::from_u32(c).unwrap()));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
@@ -399,4 +425,69 @@ fn a_shape_that_the_fast_engine_does_not_take_is_encoded_by_the_reference() {
         ));
     });
     assert_eq!(pair.fast.engine_name().unwrap(), "tokenizers 0.23");
+}
+
+/// Each of these was encoded or decoded otherwise by the fast engine, or stopped it.
+#[test]
+fn added_tokens_and_decoders_that_the_fast_engine_takes_otherwise_are_the_references() {
+    let token = |content: &'static str, flags: [bool; 5]| {
+        move |value: &mut Value| {
+            value["added_tokens"].as_array_mut().unwrap().push(added(content, 420, flags));
+        }
+    };
+    let [word, blanks, normalized] = [
+        [true, false, false, false, false],
+        [false, false, true, false, false],
+        [false, false, false, true, false],
+    ];
+    let agree = |name: &str, change: &dyn Fn(&mut Value), text: &str| {
+        let pair = variant(name, change);
+        pair.agree(text);
+        pair
+    };
+    let reference = "tokenizers 0.23";
+    let words = agree("words", &token("é", word), "caféx é, éé²é ℡é");
+    assert_eq!(words.fast.engine_name().unwrap(), reference);
+    let before = agree(
+        "before a text",
+        &|value| {
+            token("THE", normalized)(value);
+            value["pre_tokenizer"] = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+        },
+        "THETHE x THE",
+    );
+    assert_eq!(before.fast.engine_name().unwrap(), reference);
+    let taken = agree(
+        "blanks",
+        &|value| {
+            token("<m>", blanks)(value);
+            value["added_tokens"].as_array_mut().unwrap().push(added("\n", 421, [false; 5]));
+        },
+        "a<m>\n\n<m> \nb",
+    );
+    assert_eq!(taken.fast.engine_name().unwrap(), reference);
+    let nothing = json!({"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": ""}, "content": "x"}]});
+    let replaced = variant("nothing", |value| value["normalizer"] = nothing);
+    assert_eq!(replaced.fast.engine_name().unwrap(), reference);
+    // Texts of added tokens in the byte alphabet, and a decoder that is not that of byte-level text.
+    agree("letters", &token("Ġé", [false; 5]), "aĠéb");
+    agree("another decoder", &|value| value["decoder"] = json!({"type": "Fuse"}), "été 你好");
+}
+
+/// Values: Python's `tokenizers` 0.23.3.
+#[test]
+fn patterns_are_read_as_pythons_tokenizers_reads_them() {
+    let cases: [(&str, &[u32]); 3] =
+        [("[ab]$", &[1, 2, 4, 2, 0]), ("^[ab]", &[1, 6, 1, 0]), ("[[:alpha:]]+", &[3, 7, 3, 7, 8, 9])];
+    for (pattern, want) in cases {
+        let pair = variant(pattern, |value| {
+            let vocab = json!({"u": 0, "a": 1, "b": 2, "ab": 3, "\na": 4, "b\na": 5, "b\n": 6, "\n": 7, "δε": 8, "1": 9});
+            value["model"] = json!({"type": "WordLevel", "unk_token": "u", "vocab": vocab});
+            value["pre_tokenizer"] = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+            (value["added_tokens"], value["decoder"], value["post_processor"]) =
+                (json!([]), Value::Null, Value::Null);
+        });
+        assert_eq!(pair.fast.encode("ab\nab\nδε1").unwrap(), want, "{pattern}");
+        pair.agree("ab\nab\nδε1");
+    }
 }

@@ -115,6 +115,52 @@ fn broken_files_are_errors_that_name_the_file() {
     assert!(Tokenizer::load(dir.path()).unwrap_err().to_string().contains("tokenizer_config.json"));
 }
 
+/// A folder with this `tokenizer.json`.
+fn of_definition(definition: &serde_json::Value) -> ms_text::Result<Tokenizer> {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("tokenizer.json"), definition.to_string()).unwrap();
+    Tokenizer::load(dir.path())
+}
+
+/// Ids as Python's `tokenizers` 0.23.3 gives them, with a warning.
+#[test]
+fn added_tokens_have_ids_in_the_order_of_the_file() {
+    let row = |id: u32, content: &str| {
+        serde_json::json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": false})
+    };
+    let definition = serde_json::json!({"version": "1.0", "added_tokens": [row(3, "<y>"), row(5, ""), row(2, "<x>")],
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}});
+    let tokenizer = of_definition(&definition).unwrap();
+    assert_eq!(tokenizer.encode("a<x><y>").unwrap(), [0, 3, 2]);
+    assert_eq!((tokenizer.token_to_id("<x>"), tokenizer.vocab_size()), (Some(3), 4));
+}
+
+#[test]
+fn a_vocabulary_with_an_id_twice_is_refused_and_one_without_a_token_for_a_is_not() {
+    let words = |vocab: serde_json::Value| serde_json::json!({"version": "1.0", "model": {"type": "WordLevel", "unk_token": "?", "vocab": vocab}});
+    let error = of_definition(&words(serde_json::json!({"x": 0, "y": 0}))).unwrap_err().to_string();
+    assert!(error.contains("model.vocab") && error.contains("once"), "{error}");
+    let tokenizer = of_definition(&words(serde_json::json!({"x": 0, "y": 1}))).unwrap();
+    assert_eq!(tokenizer.encode_with_special("y").unwrap(), [1]);
+    assert!(tokenizer.encode("a").is_err());
+}
+
+#[test]
+fn a_text_at_which_the_engine_stops_is_an_error() {
+    let definition = serde_json::json!({"version": "1.0",
+        "normalizer": {"type": "Strip", "strip_left": true, "strip_right": true},
+        "added_tokens": [{"id": 2, "content": "\n", "single_word": false, "lstrip": false, "rstrip": true,
+            "normalized": true, "special": false}],
+        "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1}}});
+    let tokenizer = of_definition(&definition).unwrap();
+    let mut ids = vec![7];
+    let error = tokenizer.encode_into("²s\n\u{2028}\u{1c}", &mut ids).unwrap_err().to_string();
+    assert!(error.contains("internal error of the engine"), "{error}");
+    assert_eq!(ids, [7]);
+    assert_eq!(tokenizer.decode(&[], false).unwrap(), "");
+}
+
 #[test]
 fn the_content_hash_ignores_layout_but_not_content() {
     let load = |text: &str| {

@@ -1,7 +1,7 @@
 //! Vocabularies in forms other than `tokenizer.json`, compared with the programs they come from.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_text::{Tokenizer, bpe};
+use ms_text::{Detokenizer, Tokenizer, bpe};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,47 @@ fn sentencepiece_text_comes_back() {
     for (text, ids) in cases("bpe") {
         // A mark of a word's beginning in the text itself cannot be told from a space.
         assert_eq!(tokenizer.decode(&ids, true).unwrap(), text.replace('▁', " "));
+    }
+}
+
+/// Values: sentencepiece 0.2.0 and 0.2.3, `decode`.
+#[test]
+fn sentencepieces_own_decoding_leaves_out_marks_at_the_beginning() {
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("bpe", &["▁", "▁a"], " a"),
+        ("bpe", &["▁a", "▁", "▁a"], "a  a"),
+        ("words", &["▁", "▁a", "▁", "▁a"], "a  a"),
+        ("bpe", &["<0xE3>", "<0x91>", "a"], "\u{FFFD}\u{FFFD}a"),
+        ("bpe", &["<0xE3>", "<0x81>", "<0x82>"], "あ"),
+    ];
+    for (model, pieces, want) in cases {
+        let tokenizer = Tokenizer::sentencepiece(goldens().join(format!("{model}.model"))).unwrap();
+        let ids: Vec<u32> = pieces.iter().map(|piece| tokenizer.token_to_id(piece).unwrap()).collect();
+        assert_eq!(tokenizer.decode(&ids, false).unwrap(), want, "{model} {pieces:?}");
+        let mut stream = Detokenizer::new(&tokenizer, false);
+        let mut text: String = ids.iter().filter_map(|&id| stream.push(id).unwrap()).collect();
+        text.push_str(&stream.finish().unwrap().unwrap_or_default());
+        assert_eq!(text, want, "{model} {pieces:?}, piece by piece");
+    }
+}
+
+/// Values: transformers 4.43.2, 4.57.6 and 5.24, `AutoTokenizer.from_pretrained(…)`.
+#[test]
+fn a_folder_with_berts_vocabulary_is_read_by_berts_class() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = ["x".repeat(100), "y".repeat(101)];
+    let lines =
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ete", "été", "Hel", "hel", &long[0], &long[1]];
+    std::fs::write(dir.path().join("vocab.txt"), lines.join("\n")).unwrap();
+    let text = format!("Hel été [MASK]你 {}", long.join(" "));
+    for (config, want) in [
+        (json!({}), vec![2, 8, 5, 4, 1, 9, 1, 3]),
+        (json!({"tokenizer_class": "BertTokenizer", "do_lower_case": false}), vec![2, 7, 6, 4, 1, 9, 1, 3]),
+        (json!({"tokenizer_class": "BertTokenizer", "strip_accents": false}), vec![2, 8, 6, 4, 1, 9, 1, 3]),
+    ] {
+        std::fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        assert_eq!(load(&dir).encode_with_special(&text).unwrap(), want, "{config}");
+        assert_eq!(load(&dir).vocab_size(), 11, "{config}");
     }
 }
 

@@ -169,7 +169,7 @@ pub(super) fn separable(definition: &Value) -> bool {
         && added_tokens(definition).all(ends_alone)
 }
 
-fn steps<'a>(step: &'a Value, list: &str) -> &'a [Value] {
+pub(super) fn steps<'a>(step: &'a Value, list: &str) -> &'a [Value] {
     match step[list].as_array() {
         Some(steps) => steps,
         None if step.is_null() => &[],
@@ -223,7 +223,7 @@ fn is_local(step: &Value) -> bool {
 }
 
 /// Whether a step, or one inside it, puts something before a text.
-fn marks_the_beginning(step: &Value) -> bool {
+pub(super) fn marks_the_beginning(step: &Value) -> bool {
     let inside = ["normalizers", "pretokenizers"].iter().filter_map(|list| step[list].as_array()).flatten();
     let own = matches!(step["type"].as_str(), Some("Metaspace" | "Prepend"));
     own || step["add_prefix_space"] == true || inside.into_iter().any(marks_the_beginning)

@@ -8,6 +8,7 @@
 mod best_path;
 mod charsmap;
 mod cut;
+mod decoding;
 mod long;
 mod pieces;
 mod pipeline;
@@ -63,10 +64,19 @@ pub(crate) struct BuiltEngine {
 }
 
 impl BuiltEngine {
-    /// Builds an engine from a `tokenizer.json` value, which `definition` returns on each call.
-    pub(crate) fn new(path: &Path, which: Engine, definition: impl Fn() -> Result<Value>) -> Result<Self> {
-        let engine: Box<dyn Encode> = if which == Engine::Fast {
-            match pipeline::PipelineEngine::new(path, definition()?) {
+    /// Builds an engine from a `tokenizer.json` value, which `definition` returns on each call. With `splits_special`, texts of
+    /// special tokens inside a text stay text, for which the fast engine has no switch.
+    pub(crate) fn new(
+        path: &Path,
+        which: Engine,
+        splits_special: bool,
+        definition: impl Fn() -> Result<Value>,
+    ) -> Result<Self> {
+        let engine: Box<dyn Encode> = if which == Engine::Fast && !splits_special {
+            let definition_of_now = definition()?;
+            let fast = || Ok(pipeline::PipelineEngine::new(path, definition_of_now));
+            let failed = |reason| Error::Engine { path: path.into(), reason };
+            match caught(fast, failed).unwrap_or_else(|error| Err(error.into_reason())) {
                 Ok(engine) => Box::new(engine),
                 Err(reason) => {
                     tracing::debug!(path = %path.display(), reason, "the reference engine encodes");
@@ -74,9 +84,9 @@ impl BuiltEngine {
                 }
             }
         } else {
-            Box::new(reference::ReferenceEngine::new(path, definition()?)?)
+            Box::new(reference::ReferenceEngine::new(path, definition()?)?.splitting_special(splits_special))
         };
-        let around = around(engine.as_ref())?;
+        let around = around(engine.as_ref());
         Ok(Self { engine, around })
     }
 
@@ -104,17 +114,30 @@ impl BuiltEngine {
     }
 }
 
-/// Post-processors put the same ids around every text: a probe finds them, so that no text takes the slow way.
-fn around(engine: &dyn Encode) -> Result<Option<(Vec<u32>, Vec<u32>)>> {
-    let (mut plain, mut framed) = (Vec::new(), Vec::new());
-    engine.encode_into("a", false, &mut plain)?;
-    engine.encode_into("a", true, &mut framed)?;
+/// Post-processors put the same ids around every text: a probe finds them, so that no text takes the slow way. `None` if they do
+/// not stand out, or the probe is no text for the model.
+fn around(engine: &dyn Encode) -> Option<(Vec<u32>, Vec<u32>)> {
+    let encode = |special| {
+        let mut ids = Vec::new();
+        let encode = || engine.encode_into("a", special, &mut ids);
+        caught(encode, |reason| encode_error(1, &reason)).ok().map(|()| ids)
+    };
+    let (plain, framed) = (encode(false)?, encode(true)?);
     let mut places =
         (0..=framed.len().saturating_sub(plain.len())).filter(|&at| framed[at..].starts_with(&plain));
     let place = (!plain.is_empty()).then(|| (places.next(), places.next()));
-    Ok(match place {
+    match place {
         Some((Some(at), None)) => Some((framed[..at].to_vec(), framed[at + plain.len()..].to_vec())),
         _ => None,
+    }
+}
+
+/// Does work of an engine; at some texts and definitions engines stop with a panic, which becomes an error.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>, failed: impl FnOnce(String) -> Error) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        Err(failed(format!("internal error of the engine: {}", said.unwrap_or_default())))
     })
 }
 

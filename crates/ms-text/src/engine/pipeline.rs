@@ -4,7 +4,8 @@
 //! The reference, which is then built, encodes such a text; where words end at spaces, only the words around these
 //! characters.
 
-use super::long::{Long, Shape, added_tokens, check_whole, is_cut, separable};
+use super::decoding;
+use super::long::{Long, Shape, added_tokens, check_whole, is_cut, marks_the_beginning, separable};
 use super::pieces::PIECE;
 use super::reference::ReferenceEngine;
 use super::unicode::Disputed;
@@ -42,6 +43,8 @@ pub(super) struct PipelineEngine {
     path: PathBuf,
     reference: OnceLock<std::result::Result<ReferenceEngine, String>>,
     disputed: Disputed,
+    /// Whether it decodes as the reference.
+    decodes: bool,
     /// Whether a text can be cut before a space, and its parts be encoded one by one.
     separable: bool,
     plain: EncodeOptions,
@@ -62,7 +65,7 @@ impl PipelineEngine {
             .filter_map(|row| Some((row["content"].as_str()?.to_owned(), row["id"].as_u64()?)))
             .collect();
         let disputed = Disputed::under(&definition["normalizer"]);
-        let separable = separable(&definition);
+        let (separable, decodes) = (separable(&definition), decoding::is_plain(&definition));
         let shape = Shape::of(&definition);
         let scored = definition["model"]["type"] == "Unigram";
         let whole = serde_json::to_vec(&definition).map_err(|e| e.to_string())?;
@@ -85,6 +88,7 @@ impl PipelineEngine {
             path,
             reference,
             disputed,
+            decodes,
             separable,
             plain,
             framed,
@@ -157,12 +161,37 @@ fn refusal(definition: &Value) -> Option<&'static str> {
     {
         return Some("the model marks where its letters stand in a word");
     }
-    // The pipeline looks an added token up by its normalized form, the reference by its own text.
-    let normalizes = !definition["normalizer"].is_null();
+    // The pipeline looks an added token up by its normalized form, the reference by its own text; and what a pre-tokenizer puts
+    // before a text it has put there by then.
+    let normalizes = !definition["normalizer"].is_null() || marks_the_beginning(&definition["pre_tokenizer"]);
     if normalizes && added_tokens(definition).any(|row| row["normalized"] == true) {
         return Some("an added token is matched in normalized text");
     }
+    if replaces_nothing(&definition["normalizer"]) {
+        return Some("an empty text is replaced");
+    }
+    // Blanks that one token takes along and another one is made of count once in it, and twice in the reference.
+    let eats = |side: &str| added_tokens(definition).any(|row| row[side] == true);
+    let blank = |place: fn(&str) -> Option<char>| {
+        let contents = added_tokens(definition).filter_map(|row| row["content"].as_str());
+        contents.filter_map(place).any(char::is_whitespace)
+    };
+    if eats("rstrip") && blank(|text| text.chars().next())
+        || eats("lstrip") && blank(|text| text.chars().next_back())
+    {
+        return Some("an added token takes blanks along, and another one is made of some");
+    }
+    // It steps by bytes over one that stands inside a word, and goes by another definition of words.
+    if added_tokens(definition).any(|row| row["single_word"] == true) {
+        return Some("an added token is matched as a word only");
+    }
     None
+}
+
+/// Whether a normalizer, or one inside it, replaces an empty text.
+fn replaces_nothing(normalizer: &Value) -> bool {
+    let inside = normalizer["normalizers"].as_array();
+    normalizer["pattern"]["String"] == "" || inside.is_some_and(|steps| steps.iter().any(replaces_nothing))
 }
 
 impl PipelineEngine {
@@ -225,6 +254,9 @@ impl Encode for PipelineEngine {
     }
 
     fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        if !self.decodes {
+            return self.reference()?.decode(ids, skip_special);
+        }
         self.tokenizer
             .decode(ids, skip_special)
             .map_err(|e| Error::Decode { count: ids.len(), reason: e.to_string() })
@@ -331,13 +363,10 @@ mod tests {
             ("replacement", replaced, vec![0, 0, 1, 2, 9, 10, 1, 0, 2]),
         ];
         for (name, definition, want) in cases {
-            let built =
-                crate::engine::BuiltEngine::new(
-                    Path::new("t"),
-                    Default::default(),
-                    || Ok(definition.clone()),
-                )
-                .unwrap();
+            let built = crate::engine::BuiltEngine::new(Path::new("t"), Default::default(), false, || {
+                Ok(definition.clone())
+            })
+            .unwrap();
             assert_eq!(built.is_fast(), name == "replacement", "{name}");
             let mut ids = Vec::new();
             built.engine.encode_into("éxab1b aéb", false, &mut ids).unwrap();

@@ -28,6 +28,12 @@ impl ReferenceEngine {
         engine.long = Long::new(&engine, shape);
         Ok(engine)
     }
+
+    /// The same with texts of special tokens inside a text as text, if that is so.
+    pub(super) fn splitting_special(mut self, splits: bool) -> Self {
+        self.tokenizer.set_encode_special_tokens(splits);
+        self
+    }
 }
 
 impl Whole for ReferenceEngine {

@@ -3,7 +3,7 @@
 //! It differs from a converted `tokenizer.json`: pairs that give the same piece are merged from left to right, control pieces
 //! never match, and adjacent unknown pieces count once.
 //!
-//! Source: sentencepiece `src/{bpe_model,unigram_model,sentencepiece_processor}.cc`.
+//! Source: sentencepiece 0.2.0 `src/{bpe_model,unigram_model,sentencepiece_processor}.cc`.
 
 use super::Encode;
 use super::best_path::{Scores, Trie, best_path};
@@ -31,7 +31,9 @@ pub(crate) struct SentencePieceEngine {
     unknown: u32,
     /// Ids of the bytes, if the model falls back to them.
     bytes: Option<Box<[u32; 256]>>,
-    strips_prefix: bool,
+    dummy_prefix: bool,
+    /// Whether blanks at the beginning are removed.
+    clean: bool,
     /// Whether long texts can be cut: not where pieces are taken apart again into what some place of the whole text made
     /// them of.
     cuttable: bool,
@@ -95,7 +97,8 @@ impl SentencePieceEngine {
             ids,
             unknown,
             bytes: byte_pieces(&pieces),
-            strips_prefix: model.add_dummy_prefix,
+            dummy_prefix: model.add_dummy_prefix,
+            clean: model.remove_extra_whitespaces,
             model: segmentation,
             pieces,
         })
@@ -408,22 +411,26 @@ impl Encode for SentencePieceEngine {
 
     fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         let mut out: Vec<u8> = Vec::with_capacity(ids.len() * 4);
+        // The mark before the first piece with a text is no space: one mark, or all of them if blanks are removed.
+        let (mut begins, mut marked) = (true, false);
         for id in ids {
             let Some((text, _, kind)) = self.pieces.get(*id as usize) else { continue };
-            match (kind, byte_of(text)) {
-                (PieceKind::Byte, Some(byte)) => out.push(byte),
-                (PieceKind::Control | PieceKind::Unknown, _) if skip_special => {}
-                _ => out.extend_from_slice(text.replace(SPACE, " ").as_bytes()),
+            if let (PieceKind::Byte, Some(byte)) = (kind, byte_of(text)) {
+                out.push(byte);
+                continue;
             }
+            begins &= !marked && out.is_empty();
+            marked = false;
+            if matches!(kind, PieceKind::Control | PieceKind::Unknown) && skip_special {
+                continue;
+            }
+            let rest = text.strip_prefix(SPACE).filter(|_| begins && (self.dummy_prefix || self.clean));
+            marked = rest.is_some() && !self.clean;
+            out.extend_from_slice(rest.unwrap_or(text).replace(SPACE, " ").as_bytes());
         }
-        let text = match String::from_utf8(out) {
-            Ok(text) => text,
-            Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
-        };
-        Ok(match text.strip_prefix(' ') {
-            Some(rest) if self.strips_prefix => rest.to_owned(),
-            _ => text,
-        })
+        // Every byte that is of no character is given up by itself.
+        let given_up = |chunk: std::str::Utf8Chunk<'_>| "\u{FFFD}".repeat(chunk.invalid().len());
+        Ok(out.utf8_chunks().map(|chunk| chunk.valid().to_owned() + &given_up(chunk)).collect())
     }
 
     fn name(&self) -> &'static str {

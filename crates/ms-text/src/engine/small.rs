@@ -70,6 +70,9 @@ impl Parts {
         if model["type"] != "BPE" || affix("continuing_subword_prefix") || affix("end_of_word_suffix") {
             return None;
         }
+        if !super::decoding::is_plain(definition) {
+            return None;
+        }
         let frame = super::cut::frame(definition)?;
         let byte_level = frame["model"]["byte_level"] == true;
         if !byte_level && model["byte_fallback"] != true {

@@ -36,18 +36,31 @@ pub(super) fn definition(vocab: &[u8], merges: &[u8], cut: Cut) -> Result<Value,
     })
 }
 
-/// Longest word that BERT's own code looks up, in characters; longer ones are unknown.
-const WORD_CHARS: usize = 200;
+/// Whose code reads BERT's vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BertCode {
+    /// BERT's own, as Megatron has it: pieces without blanks around them, words of up to 200 characters.
+    Megatron,
+    /// transformers': pieces are lines as they are, and longer words than 100 characters are unknown.
+    Transformers,
+}
 
 /// The `tokenizer.json` value of a `WordPiece` vocabulary, one piece per line.
-pub(super) fn word_piece(vocab: &[u8], lower_case: bool) -> Result<Value, String> {
+pub(super) fn word_piece(
+    vocab: &[u8],
+    lower_case: bool,
+    unknown: &str,
+    code: BertCode,
+) -> Result<Value, String> {
     let text = std::str::from_utf8(vocab).map_err(|e| format!("the vocabulary: {e}"))?;
     let mut pieces = Map::new();
     for (id, line) in text.lines().enumerate() {
-        pieces.insert(line.trim().to_owned(), Value::from(id));
+        let piece = if code == BertCode::Megatron { line.trim() } else { line };
+        pieces.insert(piece.to_owned(), Value::from(id));
     }
-    if !pieces.contains_key("[UNK]") {
-        return Err("the vocabulary has no [UNK]".into());
+    let word_chars = if code == BertCode::Megatron { 200 } else { 100 };
+    if !pieces.contains_key(unknown) {
+        return Err(format!("the vocabulary has no {unknown}"));
     }
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
@@ -59,8 +72,8 @@ pub(super) fn word_piece(vocab: &[u8], lower_case: bool) -> Result<Value, String
         "post_processor": null,
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
         "model": {
-            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": WORD_CHARS, "vocab": pieces
+            "type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": word_chars, "vocab": pieces
         }
     }))
 }

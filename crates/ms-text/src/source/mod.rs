@@ -3,6 +3,8 @@
 mod base64;
 pub(crate) mod byte_level;
 mod charsmap;
+mod dialect;
+mod frame;
 mod gpt2;
 mod placed;
 mod sentencepiece;
@@ -10,7 +12,7 @@ mod tiktoken;
 
 use crate::folder::FolderFacts;
 use crate::{Error, Result};
-use gpt2::Cut;
+use gpt2::{BertCode, Cut};
 use sentencepiece::Role;
 pub(crate) use sentencepiece::{Kind as PieceKind, Model as SentencePieceModel, SentencePiece};
 use serde_json::Value;
@@ -37,7 +39,7 @@ enum Form {
     /// `vocab.json` and `merges.txt`.
     Merges { vocab: Vec<u8>, merges: Vec<u8>, cut: Cut },
     /// `vocab.txt` of BERT.
-    WordPiece { vocab: Vec<u8>, lower_case: bool },
+    WordPiece { vocab: Vec<u8>, lower_case: bool, code: BertCode },
 }
 
 const FILES: &str = "tokenizer.json, tokenizer.model, *.tiktoken, vocab.json with merges.txt, vocab.txt";
@@ -46,7 +48,9 @@ impl Source {
     /// What a folder holds; the fast form wins over the others.
     pub(crate) fn of_folder(dir: &Path, facts: &FolderFacts) -> Result<Self> {
         let class = facts.class.as_str();
-        if let Some(bytes) = read(&dir.join("tokenizer.json"))? {
+        if !facts.made_anew(dir)
+            && let Some(bytes) = read(&dir.join("tokenizer.json"))?
+        {
             return Ok(Self { path: dir.join("tokenizer.json"), form: Form::Json(bytes) });
         }
         for name in ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model"] {
@@ -68,8 +72,11 @@ impl Source {
             return Ok(Self { path: dir.join("vocab.json"), form: Form::Merges { vocab, merges, cut } });
         }
         if let Some(vocab) = read(&dir.join("vocab.txt"))? {
-            let lower_case = facts.lower_case;
-            return Ok(Self { path: dir.join("vocab.txt"), form: Form::WordPiece { vocab, lower_case } });
+            let (lower_case, code) = (facts.lower_case, BertCode::Transformers);
+            return Ok(Self {
+                path: dir.join("vocab.txt"),
+                form: Form::WordPiece { vocab, lower_case, code },
+            });
         }
         if !dir.is_dir() {
             let source = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -110,7 +117,8 @@ impl Source {
     /// BERT's vocabulary.
     pub(crate) fn of_word_pieces(vocab: &Path, lower_case: bool) -> Result<Self> {
         let bytes = std::fs::read(vocab).map_err(|source| Error::Io { path: vocab.into(), source })?;
-        Ok(Self { path: vocab.into(), form: Form::WordPiece { vocab: bytes, lower_case } })
+        let form = Form::WordPiece { vocab: bytes, lower_case, code: BertCode::Megatron };
+        Ok(Self { path: vocab.into(), form })
     }
 
     fn of_model(path: PathBuf, bytes: Vec<u8>, class: &str) -> Result<Self> {
@@ -165,7 +173,7 @@ impl Source {
         let mut value = match &self.form {
             Form::Json(bytes) => serde_json::from_slice(bytes).map_err(|e| failed(e.to_string())).and_then(
                 |value: Value| match value {
-                    Value::Object(_) => Ok(value),
+                    Value::Object(_) => Ok(as_class(value, facts)),
                     _ => Err(failed("expected a JSON object".into())),
                 },
             )?,
@@ -175,7 +183,10 @@ impl Source {
                 tiktoken::definition(bytes, *family, &facts.added).map_err(failed)?
             }
             Form::Merges { vocab, merges, cut } => gpt2::definition(vocab, merges, *cut).map_err(failed)?,
-            Form::WordPiece { vocab, lower_case } => gpt2::word_piece(vocab, *lower_case).map_err(failed)?,
+            Form::WordPiece { vocab, lower_case, code } => {
+                let unknown = facts.roles[3].as_ref().and_then(Option::as_deref).unwrap_or("[UNK]");
+                as_class(gpt2::word_piece(vocab, *lower_case, unknown, *code).map_err(failed)?, facts)
+            }
         };
         if self.is_sentencepiece() {
             placed::append(&mut value, facts.class_tokens);
@@ -183,7 +194,11 @@ impl Source {
         if !matches!(self.form, Form::Json(_)) {
             placed::place(&mut value, &facts.added).map_err(failed)?;
         }
+        ["normalizer", "pre_tokenizer", "decoder"]
+            .iter()
+            .for_each(|part| dialect::translate(&mut value[part]));
         charsmap::check(&value["normalizer"]).map_err(failed)?;
+        frame::check(&value["post_processor"]).map_err(failed)?;
         value["truncation"] = Value::Null;
         value["padding"] = Value::Null;
         Ok(value)
@@ -216,7 +231,7 @@ impl Source {
                 part(&format!("{cut:?}"), vocab);
                 part("merges", merges);
             }
-            Form::WordPiece { vocab, lower_case } => part(&format!("words {lower_case}"), vocab),
+            Form::WordPiece { vocab, lower_case, .. } => part(&format!("words {lower_case}"), vocab),
         }
     }
 
@@ -240,13 +255,32 @@ impl Source {
                 digest.update(vocab);
                 digest.update(merges);
             }
-            Form::WordPiece { vocab, lower_case } => {
+            Form::WordPiece { vocab, lower_case, .. } => {
                 digest.update(vocab);
                 digest.update([u8::from(*lower_case)]);
             }
         }
         digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// What a class changes in the definition that it reads.
+///
+/// # Source
+/// transformers 4.43, `models/{gpt2,gpt_neox,roberta,bert}/tokenization_*_fast.py`.
+fn as_class(mut definition: Value, facts: &FolderFacts) -> Value {
+    if facts.sets_prefix_space()
+        && let Some(space) = definition["pre_tokenizer"].get_mut("add_prefix_space")
+    {
+        *space = facts.add_prefix_space.unwrap_or(false).into();
+    }
+    if facts.is_bert() && definition["normalizer"]["type"] == "BertNormalizer" {
+        let normalizer = &mut definition["normalizer"];
+        normalizer["lowercase"] = facts.lower_case.into();
+        normalizer["strip_accents"] = facts.strip_accents.into();
+        normalizer["handle_chinese_chars"] = facts.chinese_chars.unwrap_or(true).into();
+    }
+    definition
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {

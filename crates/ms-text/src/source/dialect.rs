@@ -1,0 +1,109 @@
+//! Patterns in the dialect of Oniguruma, which Python's `tokenizers` reads them by, in that of the engines' own crates.
+//!
+//! In the former `^` and `$` match at every line, and named classes such as `[[:alpha:]]` hold the letters of all scripts.
+
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Translates every pattern in a part of a definition, however deep.
+pub(super) fn translate(part: &mut Value) {
+    match part {
+        Value::Object(fields) => {
+            if let Some(Value::String(pattern)) = fields.get_mut("Regex")
+                && let Cow::Owned(other) = translated(pattern)
+            {
+                *pattern = other;
+            }
+            fields.values_mut().for_each(translate);
+        }
+        Value::Array(items) => items.iter_mut().for_each(translate),
+        _ => {}
+    }
+}
+
+/// What a named class holds, without brackets; `None` for a name that is none.
+fn named(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "alnum" => r"\p{Alphabetic}\p{Nd}",
+        "alpha" => r"\p{Alphabetic}",
+        "blank" => r"\p{Zs}\t",
+        "cntrl" => r"\p{Cc}",
+        "digit" => r"\p{Nd}",
+        "graph" => r"[^\s\p{Cc}\p{Cn}\p{Cs}]",
+        "lower" => r"\p{Lowercase}",
+        "print" => r"[^\p{Cc}\p{Cn}\p{Cs}\p{Zl}\p{Zp}]",
+        "punct" => r"\p{P}\p{S}",
+        "space" => r"\s",
+        "upper" => r"\p{Uppercase}",
+        "word" => r"\w",
+        _ => return None,
+    })
+}
+
+fn translated(pattern: &str) -> Cow<'_, str> {
+    let (mut out, mut rest, mut depth) = (String::new(), pattern, 0usize);
+    while let Some(c) = rest.chars().next() {
+        let mut length = c.len_utf8();
+        match c {
+            '\\' => length += rest[1..].chars().next().map_or(0, char::len_utf8),
+            '^' | '$' if depth == 0 => {
+                out.extend(["(?m:", &rest[..1], ")"]);
+                rest = &rest[1..];
+                continue;
+            }
+            '[' if depth > 0 && rest.starts_with("[:") => {
+                let name = rest[2..].split_once(":]").map(|(name, _)| name);
+                let plain = name.map(|name| name.strip_prefix('^').unwrap_or(name));
+                if let (Some(name), Some(holds)) = (name, plain.and_then(named)) {
+                    if name.starts_with('^') {
+                        out.extend(["[^", holds, "]"]);
+                    } else {
+                        out.push_str(holds);
+                    }
+                    rest = &rest[name.len() + 4..];
+                    continue;
+                }
+                depth += 1;
+            }
+            '[' => {
+                depth += 1;
+                // A bracket that comes first is no end.
+                let first = rest[1..].strip_prefix('^').map_or(1, |_| 2);
+                length = first + usize::from(rest[first..].starts_with(']'));
+            }
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        out.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    if out == pattern { Cow::Borrowed(pattern) } else { Cow::Owned(out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_both_dialects_read_alike_stays() {
+        for pattern in [
+            r"'s|'t| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+            r"[^\r\n\p{L}]?\p{L}+|\$\^|[]^$]|[^]$]|[a-c&&[^b$]]|[[a:]x]",
+            "",
+        ] {
+            assert!(matches!(translated(pattern), Cow::Borrowed(_)), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn lines_and_named_classes_are_spelt_out() {
+        for (pattern, want) in [
+            (r"\s+$", r"\s+(?m:$)"),
+            (r"^a|[^b]^", r"(?m:^)a|[^b](?m:^)"),
+            ("[[:alpha:]_]+$", r"[\p{Alphabetic}_]+(?m:$)"),
+            ("[^[:^digit:][:odd:]]", r"[^[^\p{Nd}][:odd:]]"),
+        ] {
+            assert_eq!(translated(pattern), want);
+        }
+    }
+}
