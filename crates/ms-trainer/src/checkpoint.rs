@@ -6,7 +6,7 @@
 
 use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;
-use crate::lr_schedule::{Decoupled, LrSchedule};
+use crate::lr_schedule::{DecayStyle, Decoupled, LrSchedule};
 use crate::optimizer::{MASTER, StateSlot, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::upcycling;
@@ -508,6 +508,10 @@ fn choose_schedule(config: &TrainConfig, dir: &Path, mut stored: LrSchedule) -> 
         return Ok(config.schedule.clone());
     }
     if config.checkpoint.use_checkpoint_schedule {
+        if stored.style == DecayStyle::Wsd && stored.wsd_decay == 0 {
+            let expected = "--lr-wsd-decay-iters or --lr-wsd-decay-samples beside WSD";
+            return Err(mismatch(dir, "schedule, style", expected, "no length of the last part"));
+        }
         return Ok(stored);
     }
     let (mine, theirs) = (json!(config.schedule), json!(stored));

@@ -13,7 +13,7 @@ pub(crate) struct Owned {
     pub(crate) decay: bool,
     /// Whether it is a vocabulary matrix, which can have its own learning rate.
     pub(crate) words: bool,
-    /// Whether this rank's elements count in a norm over all ranks: of equal copies one does.
+    /// Whether this rank's elements count in a norm over all ranks: of equal copies one does, of what no gradient changes none.
     pub(crate) counts: bool,
 }
 
@@ -41,7 +41,7 @@ impl Shard {
             at: buckets[slice.bucket].0 + slice.offset,
             decay: specs[slice.param].decay,
             words: specs[slice.param].slot.is_word_table(),
-            counts: counts[slice.param],
+            counts: counts[slice.param] && specs[slice.param].trained(),
             slice,
         };
         Self { parts: dp.slices().into_iter().map(own).collect(), buckets, homes, numel }

@@ -539,7 +539,8 @@ impl Loop<'_> {
         let consumed = if self.config.skip_train { 0 } else { self.state.consumed_valid_samples };
         let Some(batches) = self.data.valid(consumed)? else { return Ok(()) };
         let loss = self.evaluate(batches, "validation")?;
-        self.state.consumed_valid_samples += self.config.eval.iters * self.config.batch.global as u64;
+        let (batches, rows) = self.validation_batches();
+        self.state.consumed_valid_samples += (batches * rows) as u64;
         self.report_evaluation(prefix, "validation", loss)?;
         losses.push((self.state.iteration, loss));
         Ok(())
@@ -552,10 +553,15 @@ impl Loop<'_> {
         Ok(Some(loss))
     }
 
+    /// How many micro-batches of each replica are evaluated, and the samples of all replicas in one.
+    fn validation_batches(&self) -> (usize, usize) {
+        let rows = self.config.batch.micro * self.engine.ctx.dp.size();
+        (self.config.eval.iters as usize * (self.config.batch.global / rows), rows)
+    }
+
     fn evaluate(&self, mut batches: Batches, split: &'static str) -> Result<f64> {
         let _span = tracing::trace_span!(target: "ms_step", "evaluate").entered();
-        let per_batch = self.config.batch.global / (self.config.batch.micro * self.engine.ctx.dp.size());
-        let count = self.config.eval.iters as usize * per_batch;
+        let (count, _) = self.validation_batches();
         let iteration = self.state.iteration;
         let hint = "lower --eval-iters or give it a larger share in --split";
         self.engine.evaluate((0..count).map(|_| match batches.next() {

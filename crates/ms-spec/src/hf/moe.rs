@@ -314,4 +314,20 @@ mod tests {
         file["partial_rotary_factor"] = json!(null);
         assert_eq!(read(&file), (false, 1.0));
     }
+
+    /// As published: `MoEGate` of `modeling_deepseek.py` divides only where several experts are chosen.
+    #[test]
+    fn the_weight_of_a_single_expert_of_deepseek_v2_is_scaled() {
+        let mut file = json!({
+            "model_type": "deepseek_v2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,
+            "num_attention_heads": 4, "n_routed_experts": 4, "kv_lora_rank": 8, "q_lora_rank": null, "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 8, "v_head_dim": 8, "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+            "moe_intermediate_size": 16
+        });
+        for (top_k, divided, scale) in [(1, false, 2.5), (2, true, 1.0)] {
+            file["num_experts_per_tok"] = json!(top_k);
+            let router = read_config(&file).unwrap().moe.unwrap().router;
+            assert_eq!((router.renormalise, router.scale), (divided, scale), "{top_k}");
+        }
+    }
 }

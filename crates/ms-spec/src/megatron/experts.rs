@@ -129,10 +129,12 @@ fn router(f: &Fields<'_>) -> Result<Router> {
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/moe/moe_utils.py`, and MindSpeed-LLM 2.0.0,
-/// `mindspeed_llm/core/transformer/moe/moe_utils.py`, `topk_softmax_with_capacity`.
+/// `mindspeed_llm/core/transformer/moe/moe_utils.py`, `topk_softmax_with_capacity`, and `router.py`,
+/// `group_limited_greedy_topKgating`.
 fn renormalises(kind: &str, score: Score, chosen: usize) -> Option<bool> {
     match (kind, score) {
         ("sinkhorn", _) => Some(false),
+        ("group_limited_greedy", _) if chosen == 1 => Some(false),
         (_, Score::Sigmoid | Score::SqrtSoftplus) => Some(chosen > 1),
         _ => None,
     }
@@ -375,6 +377,10 @@ mod tests {
             (json!({"moe_router_load_balancing_type": "softmax_topk"}), false),
             (json!({"moe_router_load_balancing_type": "softmax_topk", "norm_topk_prob": true}), true),
             (json!({"moe_router_load_balancing_type": "sinkhorn", "norm_topk_prob": true}), false),
+            (
+                json!({"moe_router_load_balancing_type": "group_limited_greedy", "moe_router_topk": 1, "norm_topk_prob": true}),
+                false,
+            ),
             // As a model of another source has it.
             (json!({"moe_router_score_function": "sigmoid", RENORMALISED: false}), false),
         ] {

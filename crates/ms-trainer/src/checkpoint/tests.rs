@@ -200,5 +200,10 @@ fn of_a_schedule_that_is_kept_what_upstreams_files_do_not_hold_is_this_runs() {
     let said = chosen(&config, &longer).unwrap_err();
     assert!(said.contains("schedule, decay"), "{said}");
     config.checkpoint.use_checkpoint_schedule = true;
-    assert_eq!(chosen(&config, &longer).unwrap(), LrSchedule { decay: 40, ..own });
+    assert_eq!(chosen(&config, &longer).unwrap(), LrSchedule { decay: 40, ..own.clone() });
+    // Upstream fails in its first iteration.
+    let ending = LrSchedule { style: crate::DecayStyle::Wsd, ..longer };
+    assert_eq!(chosen(&config, &ending).unwrap().wsd_decay, 3);
+    config.schedule.wsd_decay = 0;
+    assert!(chosen(&config, &ending).unwrap_err().contains("--lr-wsd-decay-iters"));
 }

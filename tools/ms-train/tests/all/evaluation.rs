@@ -49,6 +49,18 @@ fn the_last_iteration_is_validated_twice_and_without_training_the_first_samples_
     assert_eq!(validations(&summary(dir.path(), "--eval-interval 2 --load save --skip-train")), first);
 }
 
+/// As Megatron's, whose validations read on where the last one stopped.
+#[test]
+fn samples_by_which_a_batch_is_lowered_are_not_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    data(dir.path());
+    let of = |batch: &str| {
+        let two = "--nproc-per-node 2 --micro-batch-size 1 --lr-decay-style constant --eval-interval 2";
+        validations(&summary(dir.path(), &format!("{two} --global-batch-size {batch}")))
+    };
+    assert_eq!(of("5 --decrease-batch-size-if-needed"), of("4"));
+}
+
 #[test]
 fn no_minutes_are_no_limit() {
     let dir = tempfile::tempdir().unwrap();

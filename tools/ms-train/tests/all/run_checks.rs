@@ -44,6 +44,20 @@ fn zeros_of_gradients_are_those_of_tokens_that_did_not_come_on_any_topology() {
 }
 
 #[test]
+fn biases_of_routers_count_neither_as_zeros_nor_in_the_norm_of_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |more: &str| {
+        let experts =
+            "--num-experts 4 --moe-router-load-balancing-type none --moe-router-score-function sigmoid";
+        let (said, _) =
+            run(dir.path(), 1, &format!("{experts} --log-num-zeros-in-grad --log-params-norm {more}"));
+        let from = said.find(" num zeros:").unwrap();
+        said[from..].lines().next().unwrap().to_owned()
+    };
+    assert_eq!(of("--moe-router-enable-expert-bias --moe-router-bias-update-rate 10"), of(""));
+}
+
+#[test]
 fn a_batch_that_does_not_divide_is_lowered_where_that_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     // A decay schedule counts the requested batches.

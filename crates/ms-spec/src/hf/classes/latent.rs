@@ -80,8 +80,8 @@ fn values_of_equal_heads(c: &mut ModelConfig) {
     mla(c).into_iter().for_each(|m| m.value = size);
 }
 
-/// The best groups are those of the best expert, if the file says so; weights are scaled or divided by their sum, never
-/// both.
+/// The best groups are those of the best expert, if the file says so; weights are scaled or, if there are several, divided by
+/// their sum, never both.
 const V2_CHOICE: &[Field] = &[
     Field::rule(
         |f, c| match f.text("topk_method")? {
@@ -101,7 +101,12 @@ const V2_CHOICE: &[Field] = &[
     Field::told("scoring_func", |_| json!("softmax")),
     RENORMALISE,
     SCALE,
-    Field::then(|c| router(c).into_iter().filter(|r| r.renormalise).for_each(|r| r.scale = 1.0)),
+    Field::then(|c| {
+        if let Some(m) = moe(c) {
+            m.router.renormalise &= m.top_k > 1;
+            m.router.scale = if m.router.renormalise { 1.0 } else { m.router.scale };
+        }
+    }),
 ];
 
 /// `DeepSeek`'s experts: their number and width.
