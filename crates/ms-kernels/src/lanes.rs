@@ -2,7 +2,7 @@
 
 use crate::isa::instances;
 
-const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 pub(crate) mod body {
     use super::LANES;

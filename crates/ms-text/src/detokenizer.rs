@@ -26,23 +26,26 @@ const MAX_PENDING: usize = 8;
 pub struct Detokenizer<'a> {
     tokenizer: &'a Tokenizer,
     skip_special: bool,
-    /// Ids since the last but one emission that was more than blanks. The first `read` of them are already emitted; they stay
-    /// as left context, because some decoders treat the first token of a text in a special way.
+    /// Ids of the last two emissions. The first `read` of them are already emitted; they stay as left context, because some
+    /// decoders treat the first token of a text in a special way.
     window: Vec<u32>,
     read: usize,
+    /// The first so many are of the last emission that was more than blanks. Blanks alone are no context: a decoder may leave
+    /// them out at the beginning of a text.
+    solid: usize,
 }
 
 impl<'a> Detokenizer<'a> {
     /// Starts an empty stream. With `skip_special`, special tokens give no text.
     pub fn new(tokenizer: &'a Tokenizer, skip_special: bool) -> Self {
-        Self { tokenizer, skip_special, window: Vec::new(), read: 0 }
+        Self { tokenizer, skip_special, window: Vec::new(), read: 0, solid: 0 }
     }
 
     /// Starts a stream after ids whose text is known: the first piece begins as it continues that text, with the space that
     /// some decoders omit at the beginning of a text.
     pub fn behind(tokenizer: &'a Tokenizer, skip_special: bool, ids: &[u32]) -> Self {
         let window = ids[ids.len().saturating_sub(MAX_PENDING)..].to_vec();
-        Self { tokenizer, skip_special, read: window.len(), window }
+        Self { tokenizer, skip_special, read: window.len(), solid: window.len(), window }
     }
 
     /// Takes the next id and returns the text that has become certain, if any.
@@ -56,9 +59,11 @@ impl<'a> Detokenizer<'a> {
         if text.is_empty() || incomplete {
             return Ok(None);
         }
-        // Blanks alone are no context: a decoder may leave them out at the beginning of a text.
-        if !text.trim().is_empty() {
+        if text.trim().is_empty() {
+            self.window.drain(self.solid..self.read);
+        } else {
             self.window.drain(..self.read);
+            self.solid = self.window.len();
         }
         self.read = self.window.len();
         Ok(Some(text))
@@ -84,5 +89,28 @@ impl<'a> Detokenizer<'a> {
         let same = all.chars().zip(seen.chars()).take_while(|(a, b)| a == b);
         let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
         Ok(all[same..].to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe;
+
+    #[test]
+    fn blanks_do_not_pile_up_as_context() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = bpe::Options { vocab_size: 300, ..Default::default() };
+        bpe::train(&options, ["words ".to_owned()]).unwrap().write(dir.path()).unwrap();
+        let tokenizer = Tokenizer::load(dir.path()).unwrap();
+        let ids = tokenizer.encode(&("a".to_owned() + &"\t\n".repeat(50) + "b")).unwrap();
+        assert!(ids.len() > 50, "no long tokens of blanks");
+        let (mut stream, mut text) = (Detokenizer::new(&tokenizer, false), String::new());
+        for id in ids {
+            text.extend(stream.push(id).unwrap());
+            assert!(stream.window.len() < 8, "{} ids are held", stream.window.len());
+        }
+        text.extend(stream.finish().unwrap());
+        assert_eq!(text, "a".to_owned() + &"\t\n".repeat(50) + "b");
     }
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct FolderFacts {
     /// Begin, end, padding, unknown token, where the files or the class speak of them: as `None` if there is none.
     pub(crate) roles: [Option<Option<String>>; 4],
+    /// Which of them the class has, and no file speaks of.
+    pub(crate) of_class: [bool; 4],
     /// The named tokens besides those four, by their names.
     pub(crate) more_roles: Vec<(&'static str, String)>,
     /// `additional_special_tokens`.
@@ -106,7 +108,7 @@ const ROLES: [&str; 7] =
 fn class_roles(class: &str) -> [&'static str; 7] {
     const END: &str = "<|endoftext|>";
     match base(class) {
-        "LlamaTokenizer" => ["<s>", "</s>", "<unk>", "", "", "", ""],
+        "LlamaTokenizer" | "CodeLlamaTokenizer" => ["<s>", "</s>", "<unk>", "", "", "", ""],
         "GemmaTokenizer" => ["<bos>", "<eos>", "<unk>", "", "<pad>", "", ""],
         "GPT2Tokenizer" | "GPTNeoXTokenizer" => [END, END, END, "", "", "", ""],
         "Qwen2Tokenizer" => ["", END, END, "", END, "", ""],
@@ -248,7 +250,7 @@ fn class(dir: &Path, config: &Map<String, Value>) -> Result<String> {
 /// then it wins.
 ///
 /// # Source
-/// transformers 4.43 to 5.24, `_from_pretrained` of `PreTrainedTokenizerBase`.
+/// transformers 4.43 and 4.57, `_from_pretrained` of `PreTrainedTokenizerBase`.
 fn read_roles(
     dir: &Path,
     config: &Map<String, Value>,
@@ -272,10 +274,11 @@ fn read_roles(
     for (name, default) in ROLES.into_iter().zip(class_roles(class)) {
         let default = Value::from(default);
         let said = files.iter().find_map(|(file, path, own)| Some((file.get(name)?, *path, *own)));
+        let of_class = said.is_none();
         let said = said.or((default != "").then_some((&default, config_path, true)));
         let said = said.map(|(value, path, own)| token(value, path, name, own)).transpose()?;
         match ["bos_token", "eos_token", "pad_token", "unk_token"].iter().position(|role| *role == name) {
-            Some(place) => facts.roles[place] = said,
+            Some(place) => (facts.roles[place], facts.of_class[place]) = (said, of_class),
             None => facts.more_roles.extend(said.flatten().map(|text| (name, text))),
         }
     }

@@ -490,4 +490,21 @@ fn patterns_are_read_as_pythons_tokenizers_reads_them() {
         assert_eq!(pair.fast.encode("ab\nab\nδε1").unwrap(), want, "{pattern}");
         pair.agree("ab\nab\nδε1");
     }
+    // Every named class loads, and so does what it does not hold.
+    for name in "alnum alpha blank cntrl digit graph lower print punct space upper word".split(' ') {
+        for not in ["", "^"] {
+            let pattern = format!("[[:{not}{name}:]]+");
+            let split = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+            variant(&pattern, |value| value["pre_tokenizer"] = split).agree("ab\n δε1, B\u{7}");
+        }
+    }
+    // No line begins at the end of a text.
+    let begins = json!({"type": "Replace", "pattern": {"Regex": "^"}, "content": "X"});
+    let pair = variant("^", |value| {
+        value["model"] = json!({"type": "WordLevel", "unk_token": "u", "vocab": {"u": 0, "Xa\n": 1}});
+        value["normalizer"] = begins;
+        ["pre_tokenizer", "decoder", "post_processor"].iter().for_each(|part| value[part] = Value::Null);
+        value["added_tokens"] = json!([]);
+    });
+    assert_eq!(pair.fast.encode("a\n").unwrap(), [1]);
 }

@@ -373,6 +373,20 @@ fn hunyuans_rank_file_has_its_own_tokens() {
 }
 
 #[test]
+fn a_rank_files_own_roles_count_before_those_of_the_models_class() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(goldens().join("small.tiktoken"), dir.path().join("tokenizer.model")).unwrap();
+    let load = |config: Value| {
+        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        let t = load(&dir);
+        (t.encode_with_special("hello").unwrap(), t.eos().unwrap().id, t.unk().is_some(), t.vocab_size())
+    };
+    let named = load(json!({"model_type": "llama"}));
+    assert_eq!(named, load(json!({})));
+    assert_eq!((named.0[0], named.3), (600, 856));
+}
+
+#[test]
 fn a_rank_files_own_tokens_keep_their_ids_beside_those_of_the_configuration() {
     let token = |content: &str| json!({"content": content, "special": true});
     let qwen = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];

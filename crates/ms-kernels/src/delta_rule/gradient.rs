@@ -29,7 +29,7 @@ struct To<'a> {
     v: Disjoint<'a, f32>,
     g: Disjoint<'a, f32>,
     beta: Disjoint<'a, f32>,
-    /// Gradients of queries and keys if a key is one unit's; or else those of the normalised ones by a unit's heads, `[units,T,K]`.
+    /// Gradients of queries and keys if a key is one unit's; or else of the normalised ones by a unit's heads, `[units,T,K]`.
     q: Disjoint<'a, f32>,
     k: Disjoint<'a, f32>,
 }

@@ -104,8 +104,8 @@ pub(crate) fn product<K: Kernel<Packed = f32>>(
     Ahead::default().product::<K>(c, add, left, right, sizes, band);
 }
 
-/// `c = left · right` of two matrices of `n` rows of `k` terms, the right one transposed: what a row needs of it, up to the end of
-/// its own block of this many columns. Of what lies beyond only that is written which products with `c` in [`Band::UpTo`] or,
+/// `c = left · right` of two matrices of `n` rows of `k` terms, the right one transposed: what a row needs of it, up to the end
+/// of its own block of this many columns. Of what lies beyond only that is written which products with `c` in [`Band::UpTo`] or,
 /// transposed, in [`Band::From`] the same blocks read.
 pub(crate) fn triangle<K: Kernel<Packed = f32>>(
     c: (&mut [f32], usize),

@@ -25,7 +25,9 @@ pub(crate) use small::{Parts, SmallEngine};
 
 use crate::{Error, Result};
 use serde_json::Value;
+use std::cell::Cell;
 use std::path::Path;
+use std::sync::Once;
 
 /// What an engine must do. Ids are positions in the vocabulary, added tokens included.
 pub trait Encode: Send + Sync {
@@ -132,9 +134,26 @@ fn around(engine: &dyn Encode) -> Option<(Vec<u32>, Vec<u32>)> {
     }
 }
 
+thread_local! {
+    /// Whether a panic becomes an error, so that it is not reported on its own.
+    static CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Does work of an engine; at some texts and definitions engines stop with a panic, which becomes an error.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>, failed: impl FnOnce(String) -> Error) -> Result<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+    static SILENT: Once = Once::new();
+    SILENT.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !CAUGHT.get() {
+                report(panic);
+            }
+        }));
+    });
+    let before = CAUGHT.replace(true);
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    CAUGHT.set(before);
+    done.unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().cloned();
         let said = said.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
         Err(failed(format!("internal error of the engine: {}", said.unwrap_or_default())))

@@ -29,9 +29,9 @@ fn named(name: &str) -> Option<&'static str> {
         "blank" => r"\p{Zs}\t",
         "cntrl" => r"\p{Cc}",
         "digit" => r"\p{Nd}",
-        "graph" => r"[^\s\p{Cc}\p{Cn}\p{Cs}]",
+        "graph" => r"[^\s\p{Cc}\p{Cn}]",
         "lower" => r"\p{Lowercase}",
-        "print" => r"[^\p{Cc}\p{Cn}\p{Cs}\p{Zl}\p{Zp}]",
+        "print" => r"[^\p{Cc}\p{Cn}\p{Zl}\p{Zp}]",
         "punct" => r"\p{P}\p{S}",
         "space" => r"\s",
         "upper" => r"\p{Uppercase}",
@@ -40,6 +40,11 @@ fn named(name: &str) -> Option<&'static str> {
     })
 }
 
+/// What `^` is: no line begins at the end of a text.
+const LINE_BEGINS: &str = r"(?:\A|(?m:^)(?!\z))";
+/// What `$` is.
+const LINE_ENDS: &str = "(?m:$)";
+
 fn translated(pattern: &str) -> Cow<'_, str> {
     let (mut out, mut rest, mut depth) = (String::new(), pattern, 0usize);
     while let Some(c) = rest.chars().next() {
@@ -47,14 +52,16 @@ fn translated(pattern: &str) -> Cow<'_, str> {
         match c {
             '\\' => length += rest[1..].chars().next().map_or(0, char::len_utf8),
             '^' | '$' if depth == 0 => {
-                out.extend(["(?m:", &rest[..1], ")"]);
+                out.push_str(if c == '^' { LINE_BEGINS } else { LINE_ENDS });
                 rest = &rest[1..];
                 continue;
             }
             '[' if depth > 0 && rest.starts_with("[:") => {
-                let name = rest[2..].split_once(":]").map(|(name, _)| name);
-                let plain = name.map(|name| name.strip_prefix('^').unwrap_or(name));
-                if let (Some(name), Some(holds)) = (name, plain.and_then(named)) {
+                let others = |c: char| c != '^' && !c.is_ascii_alphabetic();
+                let name = &rest[2..rest[2..].find(others).map_or(rest.len(), |end| end + 2)];
+                let closed = rest[2 + name.len()..].starts_with(":]");
+                let plain = name.strip_prefix('^').unwrap_or(name);
+                if let Some(holds) = named(plain).filter(|_| closed) {
                     if name.starts_with('^') {
                         out.extend(["[^", holds, "]"]);
                     } else {
@@ -99,7 +106,7 @@ mod tests {
     fn lines_and_named_classes_are_spelt_out() {
         for (pattern, want) in [
             (r"\s+$", r"\s+(?m:$)"),
-            (r"^a|[^b]^", r"(?m:^)a|[^b](?m:^)"),
+            (r"^a|[^b]^", &format!("{LINE_BEGINS}a|[^b]{LINE_BEGINS}")),
             ("[[:alpha:]_]+$", r"[\p{Alphabetic}_]+(?m:$)"),
             ("[^[:^digit:][:odd:]]", r"[^[^\p{Nd}][:odd:]]"),
         ] {

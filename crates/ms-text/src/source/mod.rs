@@ -150,6 +150,11 @@ impl Source {
         !matches!(self.form, Form::Json(_))
     }
 
+    /// Whether the file's own roles count before those that a class has.
+    pub(crate) fn knows_its_roles(&self) -> bool {
+        matches!(self.form, Form::Ranks(..))
+    }
+
     /// Begin, end, padding and unknown token, as far as the file itself knows them.
     pub(crate) fn roles(&self) -> [Option<String>; 4] {
         let owned = |text: Option<&str>| text.map(str::to_owned);

@@ -13,8 +13,12 @@ impl Tokenizer {
         // A file's own idea of a role holds where nothing else mentions it, if it is in the vocabulary.
         let own = self.source.roles();
         let known = |text: Option<String>| text.filter(|text| self.vocabulary.id(text).is_some());
-        let [bos, eos, pad, unk] =
-            std::array::from_fn(|i| self.facts.roles[i].clone().unwrap_or_else(|| known(own[i].clone())));
+        let facts = &self.facts;
+        let [bos, eos, pad, unk] = std::array::from_fn(|i| {
+            let passed_over = facts.of_class[i] && self.source.knows_its_roles();
+            let said = facts.roles[i].clone().filter(|_| !passed_over);
+            said.unwrap_or_else(|| known(own[i].clone()))
+        });
         let named = |name: &str| self.facts.named(name).map(str::to_owned);
         let [sep, cls, mask] = ["sep_token", "cls_token", "mask_token"].map(named);
         let additional = self.facts.additional.clone();
