@@ -381,9 +381,12 @@ fn a_rank_files_own_roles_count_before_those_of_the_models_class() {
         let t = load(&dir);
         (t.encode_with_special("hello").unwrap(), t.eos().unwrap().id, t.unk().is_some(), t.vocab_size())
     };
-    let named = load(json!({"model_type": "llama"}));
-    assert_eq!(named, load(json!({})));
-    assert_eq!((named.0[0], named.3), (600, 856));
+    // The class puts a begin token before a text, which is the file's.
+    let (ids, eos, unk, size) = load(json!({"model_type": "llama"}));
+    let (plain, own_eos, own_unk, own_size) = load(json!({}));
+    assert_eq!(ids, [&[600], &plain[..]].concat());
+    assert_eq!((eos, unk, size), (own_eos, own_unk, own_size));
+    assert_eq!(size, 856);
 }
 
 #[test]
