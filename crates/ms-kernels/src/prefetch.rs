@@ -73,7 +73,6 @@ impl Lines {
     }
 
     /// Does `ask` with the next `most` lines, or as many as there are.
-    #[inline(always)]
     pub(crate) fn next(&mut self, most: usize, ask: impl Fn(*const i8)) {
         for _ in 0..most {
             if self.rows == 0 {
