@@ -1,8 +1,7 @@
 //! Dot products and weighted sums of rows, in sixteen lanes on every instruction set.
 
 use crate::isa::instances;
-
-pub(crate) const LANES: usize = 16;
+use crate::narrow::LANES;
 
 pub(crate) mod body {
     use super::LANES;

@@ -1,8 +1,8 @@
 //! Everything that is not a matrix product: factors, their gradients, triangular systems.
 
 use super::Step;
-use crate::lanes::LANES;
 use crate::lanes::body::dot;
+use crate::narrow::LANES;
 
 /// `L`, rows `ld` apart, and `p`. Zero beyond a token's own rows, up to the end of the row.
 #[inline(always)]
