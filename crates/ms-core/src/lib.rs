@@ -45,8 +45,8 @@ pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};
 pub use shard_state::{ShardState, ShardStates};
 pub use sharding::{
-    Axis, AxisPlace, Digit, Digits, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding, Partition,
-    RankGroup, Region, RingCache, RingCachePolicy, Topology,
+    Axis, AxisPlace, Chain, Digit, Digits, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding,
+    Partition, RankGroup, Region, RingCache, RingCachePolicy, StageChunk, Topology,
 };
 pub use tensor::{Tensor, TensorMut};
 

@@ -4,6 +4,7 @@ use crate::params::ParamSpec;
 use crate::parts::tree::params;
 use crate::slot::{Place, Slot};
 use crate::{Error, ModelConfig, PlacementOption, Result};
+use ms_core::{Chain, StageChunk};
 use serde::{Deserialize, Serialize};
 
 /// How layers are distributed over pipeline stages, according to flags.
@@ -190,7 +191,7 @@ impl Placement {
         let mut this = Self { stages: empty, dual_pipe };
         let order = this.order();
         let mut next = 0..;
-        for &(stage, chunk) in &order {
+        for &StageChunk { stage, chunk } in order.iter() {
             let item = |(&layer, slot): (&Option<usize>, usize)| match layer {
                 Some(layer) => Item::Layer { layer, slot },
                 None => Item::Noop { slot },
@@ -198,8 +199,8 @@ impl Placement {
             this.stages[stage][chunk] = by_slot[stage][chunk].iter().zip(next.by_ref()).map(item).collect();
         }
         let (first, last) = (order[0], order[order.len() - 1]);
-        this.stages[first.0][first.1].insert(0, Item::Embedding);
-        let end = &mut this.stages[last.0][last.1];
+        this.stages[first.stage][first.chunk].insert(0, Item::Embedding);
+        let end = &mut this.stages[last.stage][last.chunk];
         end.push(Item::Head);
         end.extend((0..mtp).map(Item::Predictor));
         this
@@ -225,14 +226,9 @@ impl Placement {
         &self.stages[stage]
     }
 
-    /// `(stage, chunk)` in the order in which a micro-batch passes them.
-    pub fn order(&self) -> Vec<(usize, usize)> {
-        let (pp, chunks) = (self.stages(), self.chunks());
-        let pass = |v: usize| {
-            let back = self.dual_pipe && v % 2 == 1;
-            (0..pp).map(move |p| (if back { pp - 1 - p } else { p }, v))
-        };
-        (0..chunks).flat_map(pass).collect()
+    /// The chunks in the order in which a micro-batch passes them.
+    pub fn order(&self) -> Chain {
+        Chain::new(self.stages(), self.chunks(), self.dual_pipe)
     }
 
     /// Whether a stage holds what belongs at `place`; a copy of it does not count.
@@ -306,16 +302,20 @@ mod tests {
         }
     }
 
+    fn passed(placement: &Placement) -> Vec<(usize, usize)> {
+        placement.order().iter().map(|at| (at.stage, at.chunk)).collect()
+    }
+
     #[test]
     fn both_ends_are_where_the_order_begins_and_ends() {
         let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
         let p = Placement::new(&config(4, 1, false), &stages).unwrap();
-        assert_eq!(p.order(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(passed(&p), [(0, 0), (1, 0), (0, 1), (1, 1)]);
         assert_eq!(p.stage(0)[0], [Item::Embedding, Item::Layer { layer: 0, slot: 0 }]);
         assert_eq!(p.stage(1)[1], [Item::Layer { layer: 3, slot: 3 }, Item::Head, Item::Predictor(0)]);
         let dual = Stages { pp: 2, dual_pipe: true, ..Stages::default() };
         let p = Placement::new(&config(4, 0, true), &dual).unwrap();
-        assert_eq!(p.order(), [(0, 0), (1, 0), (1, 1), (0, 1)]);
+        assert_eq!(passed(&p), [(0, 0), (1, 0), (1, 1), (0, 1)]);
         assert_eq!(p.stage(0)[1], [Item::Layer { layer: 3, slot: 3 }, Item::Head]);
         // Both ends on one stage: the tied table is held once.
         assert!(p.params(&config(4, 0, true), 0).iter().all(|p| !p.copy));

@@ -22,7 +22,8 @@ use keys::keys;
 use messages::{MessageShapes, MicroBatchSize};
 use ms_core::ops::DropPolicy;
 use ms_core::{
-    BackwardPass, Device, GradSink, Graph, Host, ParamId, ParamStore, Tensor, Var, WeightGradStore, ops,
+    BackwardPass, Chain, Device, GradSink, Graph, Host, ParamId, ParamStore, Tensor, Var, WeightGradStore,
+    ops,
 };
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
@@ -39,7 +40,7 @@ use std::sync::Arc;
 /// How a rank runs the micro-batches of an iteration.
 pub(crate) struct Pipeline {
     config: Arc<TrainConfig>,
-    chain: Vec<(usize, usize)>,
+    chain: Chain,
     indexer_losses: Arc<IndexerLosses>,
     load: Arc<RouterLoad>,
     /// Whether chunks pass on more than the stream.

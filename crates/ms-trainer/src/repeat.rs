@@ -195,17 +195,17 @@ fn taken<T>((device, ctx, host): On<'_>, work: impl FnOnce() -> T) -> (T, Cost) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ms_core::Chain;
     use ms_dist::schedule::{Order, Schedule};
 
-    fn repeats(order: Order, chain: &[(usize, usize)], stage: usize, micro_batches: usize) -> Repeats {
+    fn repeats(order: Order, chain: &Chain, stage: usize, micro_batches: usize) -> Repeats {
         let schedule = Schedule::new(order, chain, micro_batches).unwrap();
         Repeats::of(&schedule.stages[stage], &schedule.overlapped[stage], &BTreeSet::new())
     }
 
     #[test]
     fn of_many_micro_batches_a_few_are_worked_at() {
-        let chain: Vec<(usize, usize)> = (0..8).map(|stage| (stage, 0)).collect();
-        let v: Vec<(usize, usize)> = (0..8).map(|s| (s, 0)).chain((0..8).rev().map(|s| (s, 1))).collect();
+        let (chain, v) = (Chain::new(8, 1, false), Chain::new(8, 2, true));
         for stage in 0..8 {
             // The first, one in the middle, the last.
             assert_eq!(repeats(Order::OneFOneB, &chain, stage, 100).worked(100), 3);
@@ -218,13 +218,12 @@ mod tests {
 
     #[test]
     fn of_many_pairs_a_few_are_worked_at() {
-        let v: Vec<(usize, usize)> = (0..8).map(|s| (s, 0)).chain((0..8).rev().map(|s| (s, 1))).collect();
-        let chunks: Vec<(usize, usize)> = (0..16).map(|place| (place % 8, place / 8)).collect();
+        let (one, v, chunks) = (Chain::new(1, 1, false), Chain::new(8, 2, true), Chain::new(8, 2, false));
         let late = Order::Interleaved { group: 8, forwards_first: false };
         for (order, chain, most) in
-            [(Order::OneFOneB, vec![(0, 0)], 6), (Order::DualPipeV, v, 20), (late, chunks, 20)]
+            [(Order::OneFOneB, one, 6), (Order::DualPipeV, v, 20), (late, chunks, 20)]
         {
-            for stage in 0..chain.iter().map(|place| place.0 + 1).max().unwrap() {
+            for stage in 0..chain.stages() {
                 let of = |many| {
                     let schedule = Schedule::new(order, &chain, many).unwrap().with_overlapped_passes(order);
                     let (actions, overlapped) = (&schedule.stages[stage], &schedule.overlapped[stage]);
@@ -251,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_stands_for_others_comes_first() {
-        let chain: Vec<(usize, usize)> = (0..4).map(|stage| (stage, 0)).collect();
+        let chain = Chain::new(4, 1, false);
         let mut repeated = 0;
         for seed in 0..20 {
             let schedule = Schedule::new(Order::Random { seed }, &chain, 12).unwrap();

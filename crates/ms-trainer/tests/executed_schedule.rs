@@ -6,6 +6,7 @@
 #[path = "all/parity/mod.rs"]
 mod parity;
 
+use ms_core::StageChunk;
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Placement};
 use ms_trace::{Event, Recorder};
@@ -116,7 +117,7 @@ fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
             let at = format!("{order:?}, beside {beside}, rank {rank}");
             assert_eq!(first.join(" "), schedule.text(stage), "{at}");
             assert_eq!(first, second, "{at}");
-            let last = |chunk| schedule.chain.last() == Some(&(stage, chunk));
+            let last = |chunk| schedule.chain.last() == Some(&StageChunk { stage, chunk });
             let only_inputs =
                 if in_bubble { schedule.recomputed_in_bubble(stage, last) } else { BTreeSet::new() };
             run_again += only_inputs.len();

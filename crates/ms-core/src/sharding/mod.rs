@@ -10,6 +10,7 @@
 //! # Ok::<(), ms_core::Error>(())
 //! ```
 
+mod chain;
 mod digits;
 mod dispatcher;
 mod grid;
@@ -20,6 +21,7 @@ mod region;
 mod ring_cache;
 mod topology;
 
+pub use chain::{Chain, StageChunk};
 pub use digits::{Digit, Digits};
 pub use dispatcher::Dispatcher;
 pub use grid::{Grid, GridRules, GridSizes};

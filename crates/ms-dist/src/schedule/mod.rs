@@ -16,6 +16,7 @@ mod zero_bubble;
 pub use rendezvous::{Message, Rendezvous};
 pub use simulate::{Deadlock, Report};
 
+use ms_core::Chain;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -120,8 +121,8 @@ pub struct Schedule {
     pub stages: Vec<Vec<Action>>,
     /// By stage, the numbers of the actions that overlap with the next one ([`Schedule::with_overlapped_passes`]).
     pub overlapped: Vec<BTreeSet<usize>>,
-    /// `(stage, chunk)` in the order in which a micro-batch passes them.
-    pub chain: Vec<(usize, usize)>,
+    /// The chunks that a micro-batch passes.
+    pub chain: Chain,
     /// Micro-batches.
     pub micro_batches: usize,
 }
@@ -136,9 +137,8 @@ impl Schedule {
     ///
     /// # Errors
     /// [`Impossible`] with the numbers that do not fit.
-    pub fn new(order: Order, chain: &[(usize, usize)], micro_batches: usize) -> Result<Self, Impossible> {
-        let pp = chain.iter().map(|c| c.0 + 1).max().unwrap_or(1);
-        let chunks = chain.len() / pp;
+    pub fn new(order: Order, chain: &Chain, micro_batches: usize) -> Result<Self, Impossible> {
+        let (pp, chunks) = (chain.stages(), chain.chunks());
         let one_chunk = || match chunks {
             1 => Ok(()),
             n => Err(Impossible(format!("one forward, one backward: expected one chunk a stage, found {n}"))),
@@ -175,7 +175,7 @@ impl Schedule {
         };
         let stages: Vec<Vec<Action>> = stages;
         let overlapped = vec![BTreeSet::new(); stages.len()];
-        Ok(Self { stages, overlapped, chain: chain.to_vec(), micro_batches })
+        Ok(Self { stages, overlapped, chain: chain.clone(), micro_batches })
     }
 
     /// A stage's actions as text, `F0.0 F1.0 B0.0 …`.
@@ -206,14 +206,6 @@ impl Schedule {
             }
         }
         beyond
-    }
-
-    /// Where a chunk stands in the chain of a micro-batch.
-    ///
-    /// # Panics
-    /// If the stage has no such chunk.
-    pub fn position(&self, stage: usize, chunk: usize) -> usize {
-        self.chain.iter().position(|&c| c == (stage, chunk)).expect("every chunk is in the chain")
     }
 }
 

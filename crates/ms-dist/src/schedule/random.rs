@@ -1,7 +1,7 @@
 //! Schedules drawn at random from all executable ones.
 
 use super::Action;
-use ms_core::Rng;
+use ms_core::{Chain, Rng, StageChunk};
 
 /// The progress of a micro-batch at one place of the chain.
 #[derive(Clone, Copy, Default)]
@@ -15,15 +15,14 @@ struct Progress {
 
 /// The actions of every stage: one after the other is drawn from those whose inputs are available, a backward pass whole or
 /// in two halves, so no stage waits forever.
-pub(super) fn stages(chain: &[(usize, usize)], micro_batches: usize, seed: u64) -> Vec<Vec<Action>> {
-    let pp = chain.iter().map(|c| c.0 + 1).max().unwrap_or(1);
+pub(super) fn stages(chain: &Chain, micro_batches: usize, seed: u64) -> Vec<Vec<Action>> {
     let mut rng = Rng::named(seed, "order of a pipeline");
     let mut below = |n: usize| ((rng.uniform() * n as f64) as usize).min(n - 1);
     let mut state = vec![vec![Progress::default(); micro_batches]; chain.len()];
-    let mut stages = vec![Vec::new(); pp];
+    let mut stages = vec![Vec::new(); chain.stages()];
     loop {
         let mut open = Vec::new();
-        for (at, &(stage, chunk)) in chain.iter().enumerate() {
+        for (at, &StageChunk { stage, chunk }) in chain.iter().enumerate() {
             for micro in 0..micro_batches {
                 let here = state[at][micro];
                 if !here.forward && (at == 0 || state[at - 1][micro].forward) {

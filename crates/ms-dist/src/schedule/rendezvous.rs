@@ -35,7 +35,7 @@ impl Schedule {
         for (from, actions) in self.stages.iter().enumerate() {
             for (&action, &(_, end)) in actions.iter().zip(&spans[from]) {
                 let PassId { micro, chunk } = action.pass();
-                let at = self.position(from, chunk);
+                let at = self.chain.position(from, chunk);
                 let to = match action {
                     Action::Forward { .. } => Some(at + 1).filter(|to| *to < self.chain.len()),
                     Action::Backward { .. } | Action::BackwardInput { .. } => at.checked_sub(1),
@@ -48,7 +48,7 @@ impl Schedule {
         let begins: Vec<f64> = spans[stage].iter().map(|span| span.0).collect();
         let mut all = vec![Vec::new(); begins.len() + 1];
         for (at, message) in messages {
-            let (from, to) = (self.chain[message.from].0, self.chain[message.to].0);
+            let (from, to) = (self.chain[message.from].stage, self.chain[message.to].stage);
             let what = match (from == stage, to == stage) {
                 (true, false) => Rendezvous::WaitSent(message),
                 (false, true) => Rendezvous::Receive(message),

@@ -89,7 +89,7 @@ impl Schedule {
                         &actions[first..=first + usize::from(self.overlapped[stage].contains(&first))];
                     let ready = |&action: &Action| {
                         let PassId { micro, chunk } = action.pass();
-                        let at = self.position(stage, chunk);
+                        let at = self.chain.position(stage, chunk);
                         let here = cell(at, micro);
                         match action {
                             Action::Forward { .. } if at == 0 => 0.0,
@@ -109,7 +109,7 @@ impl Schedule {
                     clock[stage] = end;
                     for action in together {
                         let PassId { micro, chunk } = action.pass();
-                        let here = cell(self.position(stage, chunk), micro);
+                        let here = cell(self.chain.position(stage, chunk), micro);
                         spans[stage].push((begin, end));
                         match action {
                             Action::Forward { .. } => forward_end[here] = end,
@@ -182,7 +182,7 @@ impl Schedule {
 
     fn check_complete(&self) -> Result<(), Deadlock> {
         for (stage, actions) in self.stages.iter().enumerate() {
-            for chunk in self.chain.iter().filter(|c| c.0 == stage).map(|c| c.1) {
+            for chunk in self.chain.of_stage(stage) {
                 let mut counts = vec![[0usize; 3]; self.micro_batches];
                 for action in actions.iter().filter(|a| a.pass().chunk == chunk) {
                     let Some(count) = counts.get_mut(action.pass().micro) else {

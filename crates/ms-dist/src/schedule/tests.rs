@@ -4,10 +4,8 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// Chunks one after the other over the stages, or down and back.
-fn chain(pp: usize, chunks: usize, dual: bool) -> Vec<(usize, usize)> {
-    let stage = move |p: usize, v: usize| if dual && v == 1 { pp - 1 - p } else { p };
-    (0..chunks).flat_map(|v| (0..pp).map(move |p| (stage(p, v), v))).collect()
+fn chain(pp: usize, chunks: usize, dual: bool) -> Chain {
+    Chain::new(pp, chunks, dual)
 }
 
 #[test]
@@ -98,7 +96,7 @@ fn dual_pipe_waits_less_than_interleaved_stages() {
 }
 
 /// The order with overlapped passes.
-fn overlapped(order: Order, chain: &[(usize, usize)], m: usize) -> Schedule {
+fn overlapped(order: Order, chain: &Chain, m: usize) -> Schedule {
     Schedule::new(order, chain, m).unwrap().with_overlapped_passes(order)
 }
 
@@ -242,7 +240,7 @@ fn handed_over(s: &Schedule) -> Result<(), String> {
             while let Some(&step) = programs[stage].last() {
                 if let (_, Some(action)) = step {
                     let PassId { micro, chunk } = action.pass();
-                    let at = s.position(stage, chunk);
+                    let at = s.chain.position(stage, chunk);
                     let (from, to) = match action {
                         Action::Forward { .. } => (at.checked_sub(1), Some(at + 1)),
                         Action::BackwardWeight { .. } => (None, None),
@@ -251,7 +249,7 @@ fn handed_over(s: &Schedule) -> Result<(), String> {
                     let inside = |place: &usize| *place < s.chain.len();
                     if let Some(from) = from.filter(inside) {
                         let message = Message { micro, from, to: at };
-                        let own = s.chain[from].0 == stage && sent.contains(&message);
+                        let own = s.chain[from].stage == stage && sent.contains(&message);
                         if !own && !there.contains(&message) {
                             return Err(format!(
                                 "stage {stage} begins {action} before it has taken {message:?}"
@@ -260,7 +258,7 @@ fn handed_over(s: &Schedule) -> Result<(), String> {
                     }
                     sent.extend(to.filter(inside).map(|to| Message { micro, from: at, to }));
                 } else if let (Some(Rendezvous::WaitSent(message)), _) = step {
-                    let other = &mut programs[s.chain[message.to].0];
+                    let other = &mut programs[s.chain[message.to].stage];
                     if other.last() != Some(&(Some(Rendezvous::Receive(message)), None)) {
                         break;
                     }
@@ -278,7 +276,7 @@ fn handed_over(s: &Schedule) -> Result<(), String> {
         }
     }
     // Whatever is for another stage was taken there.
-    match sent.iter().find(|m| s.chain[m.from].0 != s.chain[m.to].0 && !there.contains(*m)) {
+    match sent.iter().find(|m| s.chain[m.from].stage != s.chain[m.to].stage && !there.contains(*m)) {
         Some(message) => Err(format!("{message:?} was not taken")),
         None => Ok(()),
     }
@@ -313,9 +311,8 @@ fn stages_that_wait_for_each_other_never_wait_in_a_circle() {
 
 #[test]
 fn in_a_pipeline_of_chunks_the_first_stages_pass_on_what_they_do_not_keep() {
-    let chain: Vec<(usize, usize)> = (0..8).map(|i| (i % 4, i / 4)).collect();
     let order = Order::Interleaved { group: 4, forwards_first: false };
-    let schedule = Schedule::new(order, &chain, 8).unwrap();
+    let schedule = Schedule::new(order, &chain(4, 2, false), 8).unwrap();
     for stage in 0..4 {
         let beyond = schedule.recomputed_in_bubble(stage, |chunk| (stage, chunk) == (3, 1));
         // A stage warms up with this many passes and holds one more.

@@ -182,8 +182,8 @@ impl<'a> Rank<'a> {
 /// How often a micro-batch's stream or its gradient leaves a stage.
 fn messages(placement: &Placement, stage: usize) -> usize {
     let order = placement.order();
-    let borders = order.windows(2).filter(|pair| pair[0].0 != pair[1].0);
-    borders.map(|pair| usize::from(pair[0].0 == stage) + usize::from(pair[1].0 == stage)).sum()
+    let borders = order.windows(2).filter(|pair| pair[0].stage != pair[1].stage);
+    borders.map(|pair| usize::from(pair[0].stage == stage) + usize::from(pair[1].stage == stage)).sum()
 }
 
 /// Bytes of some of the parameters `held` on the first rank of `stage`.

@@ -1,5 +1,6 @@
 //! What pipeline stages hold, and in which order they work.
 
+use ms_core::Chain;
 use ms_dist::schedule::{Impossible, Order, Schedule};
 use ms_spec::Stages;
 
@@ -64,12 +65,11 @@ impl PipelineOrder {
     /// [`Impossible`] with the numbers that do not fit.
     pub fn schedule(
         self,
-        chain: &[(usize, usize)],
+        chain: &Chain,
         micro_batches: usize,
         overlap_passes: bool,
     ) -> Result<Schedule, Impossible> {
-        let stages = chain.iter().map(|place| place.0 + 1).max().unwrap_or(1);
-        let order = self.order(stages, chain.len() / stages);
+        let order = self.order(chain.stages(), chain.chunks());
         let schedule = Schedule::new(order, chain, micro_batches)?;
         Ok(if overlap_passes { schedule.with_overlapped_passes(order) } else { schedule })
     }

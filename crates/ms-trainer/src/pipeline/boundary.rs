@@ -33,8 +33,7 @@ impl Iteration<'_> {
     }
 
     pub(super) fn position(&self, chunk: usize) -> usize {
-        let here = (self.stage, chunk);
-        self.this.chain.iter().position(|&c| c == here).expect("every chunk is in the chain")
+        self.this.chain.position(self.stage, chunk)
     }
 
     /// What a message is called: the micro-batch, the place in the chain it is for, and which of its parts.
@@ -51,8 +50,8 @@ impl Iteration<'_> {
         gradient: bool,
         boundary: BoundaryTensors,
     ) -> Result<()> {
-        debug_assert_eq!(self.this.chain[from].0, self.stage);
-        let stage = self.this.chain[to].0;
+        debug_assert_eq!(self.this.chain[from].stage, self.stage);
+        let stage = self.this.chain[to].stage;
         if stage == self.stage {
             self.local.insert((micro, to, gradient), boundary);
             return Ok(());
@@ -82,7 +81,7 @@ impl Iteration<'_> {
         to: usize,
         gradient: bool,
     ) -> Result<BoundaryTensors> {
-        let stage = self.this.chain[from].0;
+        let stage = self.this.chain[from].stage;
         if let Some(boundary) = self.local.remove(&(micro, to, gradient)) {
             return Ok(boundary);
         }
@@ -119,10 +118,10 @@ impl Iteration<'_> {
                 let boundary = self.fetch(micro, from, to, gradient)?;
                 self.local.insert((micro, to, gradient), boundary);
                 let word = Tensor::zeros(self.device.arena(), DType::I32, [0]);
-                self.ctx.pp.send(TAKEN, word, self.this.chain[from].0, tag)?;
+                self.ctx.pp.send(TAKEN, word, self.this.chain[from].stage, tag)?;
             } else {
                 let known = (DType::I32, Shape::new(&[0]));
-                self.ctx.pp.recv_known(TAKEN, (self.this.chain[to].0, tag), known, arena)?.wait()?;
+                self.ctx.pp.recv_known(TAKEN, (self.this.chain[to].stage, tag), known, arena)?.wait()?;
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ impl Pipeline {
             let mb = mb?;
             run.sizes.push(MicroBatchSize::of(&mb, ctx));
             let here = run.stage;
-            for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
+            for chunk in self.chain.of_stage(here) {
                 run.evaluate(&mb, micro, chunk)?;
             }
         }
@@ -42,7 +42,7 @@ impl Pipeline {
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
         run.sizes.push(MicroBatchSize::of(mb, ctx));
         let here = run.stage;
-        for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
+        for chunk in self.chain.of_stage(here) {
             let input = run.input(0, chunk)?;
             let pass = run.recorded((mb, 1), input, chunk, None)?;
             run.send_output(&pass.output, 0, chunk)?;

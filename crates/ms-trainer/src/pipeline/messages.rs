@@ -1,7 +1,7 @@
 //! Shapes of messages between stages, which the receiver knows in advance.
 
 use crate::TrainConfig;
-use ms_core::{DType, Shape};
+use ms_core::{DType, Shape, StageChunk};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_nn::shared_kv_columns;
@@ -48,7 +48,7 @@ pub(super) struct MessageShapes {
 
 impl MessageShapes {
     pub(super) fn new(config: &TrainConfig, placement: &Placement) -> Self {
-        let layers = |&(stage, chunk): &(usize, usize)| {
+        let layers = |&StageChunk { stage, chunk }: &StageChunk| {
             let items = placement.stage(stage)[chunk].iter();
             items.filter(|item| matches!(item, Item::Layer { .. })).count()
         };
