@@ -4,11 +4,12 @@ use crate::given::{Given, same_number};
 use crate::model::{ModelFlags, apply};
 use crate::versions;
 use ms_spec::ModelConfig;
+use ms_spec::megatron::ROUTER_KIND;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
 /// Arguments that are read outside the model: of routers, if there are experts.
-const OF_TRAINING: [&str; 2] = ["moe_router_load_balancing_type", "moe_input_jitter_eps"];
+const OF_TRAINING: [&str; 2] = [ROUTER_KIND, "moe_input_jitter_eps"];
 /// Names a module, most of which repeat what flags say, and a way to compute frequencies, which only distinguishes rotary
 /// shares.
 const SAY_LITTLE: [&str; 2] = ["spec", "longrope_freqs_type"];

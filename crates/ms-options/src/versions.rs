@@ -5,8 +5,13 @@ use anyhow::Result;
 use ms_cli::megatron::Upstream;
 use ms_cli::refuse;
 use ms_spec::ModelConfig;
-use ms_spec::megatron::{RotatedElements, SHARES, rotated_elements, with_rotated_elements};
+use ms_spec::megatron::{
+    RENORMALISED, ROUTER_KIND, RotatedElements, SHARES, rotated_elements, with_rotated_elements,
+};
 use serde_json::{Map, Value};
+
+/// Yarn's factor, which newer upstreams form of the lengths unless attention has a rotation of its own.
+pub(crate) const YARN_FACTOR: &str = "rope_scaling_factor";
 
 /// Flags on top of a checkpoint's model as a version of upstream interprets them: without those that have no effect with its
 /// type of router, if given ([`unread_of_router`]), and at head with YaRN's factor computed from the lengths, unless
@@ -15,9 +20,8 @@ use serde_json::{Map, Value};
 /// # Source
 /// MindSpeed-LLM (2026), `core/models/common/embeddings/rotary_pos_embedding.py`, `apply_yarn_scaling`.
 pub(crate) fn given(upstream: Upstream, all: &[Given], config: &ModelConfig) -> (Vec<Given>, Vec<Given>) {
-    const FACTOR: &str = "rope_scaling_factor";
     let of = |dest: &str| all.iter().find(|given| given.dest == dest).map(|given| &given.value);
-    let kind = of("moe_router_load_balancing_type").and_then(Value::as_str);
+    let kind = of(ROUTER_KIND).and_then(Value::as_str);
     let divides = of("norm_topk_prob") == Some(&Value::Bool(true));
     let unread = unread_of_router(upstream, kind, divides);
     let (left_out, mut given): (Vec<_>, Vec<_>) =
@@ -30,21 +34,18 @@ pub(crate) fn given(upstream: Upstream, all: &[Given], config: &ModelConfig) -> 
     if upstream == Upstream::V2_0_0 || !yarn || config.rotates_by_itself() {
         return (given, left_out);
     }
-    given.retain(|given| given.dest != FACTOR);
+    given.retain(|given| given.dest != YARN_FACTOR);
     let reach = of("max_position_embeddings").and_then(Value::as_f64).unwrap_or(config.max_positions as f64);
     let original = of("rope_scaling_original_max_position_embeddings").and_then(Value::as_f64);
-    given.extend(original.map(|original| Given::new(FACTOR, None, &(reach / original).into())));
+    given.extend(original.map(|original| Given::new(YARN_FACTOR, None, &(reach / original).into())));
     (given, left_out)
 }
 
 /// Reports flags that have no effect on a checkpoint's model.
 pub(crate) fn say_left_out(all: &[Given], left_out: &[Given]) {
-    let kind = all.iter().find(|given| given.dest == "moe_router_load_balancing_type");
+    let kind = all.iter().find(|given| given.dest == ROUTER_KIND);
     left_out.iter().for_each(|given| say_unread(&given.flag, kind.and_then(|kind| kind.value.as_str())));
 }
-
-/// That weights of chosen experts are divided by their sum, whatever their score is.
-pub(crate) const RENORMALISED: &str = "moe_router_renormalised";
 
 /// Whether this version of upstream divides weights by their sum at the end, including the weight of a single expert, which
 /// is then always 1.
@@ -240,7 +241,7 @@ mod tests {
             ("moe_router_score_function", json!("sigmoid")),
         ];
         let left = |upstream, kind: Option<&str>| {
-            let kind = kind.map(|kind| ("moe_router_load_balancing_type", json!(kind)));
+            let kind = kind.map(|kind| (ROUTER_KIND, json!(kind)));
             let all = kind.into_iter().chain(flags.clone());
             let all: Vec<Given> = all.map(|(dest, value)| Given::new(dest, None, &value)).collect();
             let (left, out) = given(upstream, &all, &ModelConfig::tiny());

@@ -7,6 +7,7 @@ use ms_cli::megatron::{Args, Upstream};
 use ms_core::OptimizerSharding;
 use ms_dist::ContextParallel;
 use ms_spec::GroupScore;
+use ms_spec::megatron::ROUTER_KIND;
 use std::collections::BTreeSet;
 
 /// Flags for training experts; flags that describe experts are reported where the model is made.
@@ -104,7 +105,7 @@ fn idle(given: &BTreeSet<&'static str>, o: &Options, r: &Resolved) -> Vec<(&'sta
     let buckets = r.config.data_parallel.overlap_grad_reduce || r.config.data_parallel.overlap_param_gather;
     const BUCKETS: &str = "--overlap-grad-reduce or --overlap-param-gather";
     let c = &r.config.model;
-    let kind = o.model_flags.word("moe_router_load_balancing_type");
+    let kind = o.model_flags.word(ROUTER_KIND);
     let groups = c.moe.as_ref().and_then(|moe| moe.router.groups).filter(|_| o.model_flags.describe_all());
     let judged =
         groups.is_some_and(|g| matches!(g.by, GroupScore::Best(_))) && kind != Some("group_limited_greedy");

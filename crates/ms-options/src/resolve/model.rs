@@ -3,12 +3,13 @@
 use crate::ModelFlags;
 use crate::compute::Source;
 use crate::resolve::options::Options;
-use crate::versions::{RENORMALISED, divides_last, say_unread, turn_args, unread_of_router};
+use crate::versions::{YARN_FACTOR, divides_last, say_unread, turn_args, unread_of_router};
 use anyhow::{Context, Result};
 use ms_ckpt::Form;
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
 use ms_spec::ModelConfig;
+use ms_spec::megatron::{RENORMALISED, ROUTER_KIND};
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -325,12 +326,6 @@ fn check_rows(flags: &ModelFlags, config: &ModelConfig, tokens: Option<usize>) -
     }
     Ok(())
 }
-
-/// The argument that says how a router balances its load.
-const ROUTER_KIND: &str = "moe_router_load_balancing_type";
-
-/// Yarn's factor, which newer upstreams form of the lengths unless attention has a rotation of its own.
-const YARN_FACTOR: &str = "rope_scaling_factor";
 
 /// Takes out what newer upstreams' classes of a model are not handed or look at beside something else alone, and says so. Returns
 /// what was said of yarn's factor, if it is formed of the lengths.

@@ -7,6 +7,7 @@ use ms_cli::refuse;
 use ms_core::Dispatcher;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_nn::Capacity;
+use ms_spec::megatron::ROUTER_KIND;
 use ms_spec::{GroupScore, ModelConfig, Score};
 use ms_trainer::Routing;
 
@@ -38,7 +39,7 @@ pub(crate) fn routing(
     model: &ModelConfig,
 ) -> Result<Routing> {
     check_model(o, flags, model)?;
-    let kind = flags.word("moe_router_load_balancing_type");
+    let kind = flags.word(ROUTER_KIND);
     let (coeff, balance_by_sequence) = balance(o, kind)?;
     let auxiliary = auxiliary(o, kind, coeff, model)?;
     // v2.0.0's other flag switches it off.

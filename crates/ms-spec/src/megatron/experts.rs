@@ -7,6 +7,9 @@ use crate::fields::Fields;
 use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, RouterDtype, Score, SharedExpert};
 use crate::{ModelConfig, Result};
 
+/// How a router chooses and balances its load.
+pub const ROUTER_KIND: &str = "moe_router_load_balancing_type";
+
 /// Every group of experts gives as many, which upstream has no argument for.
 const BALANCED_GROUPS: &str = "moe_router_balanced_groups";
 
@@ -30,7 +33,7 @@ pub(super) const EXPERTS: &[Field] = &[
 ];
 
 /// Whether weights of chosen experts are divided by their sum, where upstream always divides or never does.
-const RENORMALISED: &str = "moe_router_renormalised";
+pub const RENORMALISED: &str = "moe_router_renormalised";
 
 /// Weights of chosen experts are scaled where upstream either divides them by their sum or scales them.
 const SCALED: &str = "moe_router_renormalised_and_scaled";
@@ -68,7 +71,7 @@ const ROUTER: Field = Field::rule(
 );
 
 fn router(f: &Fields<'_>) -> Result<Router> {
-    let kind = f.text("moe_router_load_balancing_type")?.unwrap_or("aux_loss");
+    let kind = f.text(ROUTER_KIND)?.unwrap_or("aux_loss");
     let by_score = match f.text("moe_router_score_function")?.unwrap_or("softmax") {
         "sigmoid" => Some(Score::Sigmoid),
         "sqrtsoftplus" => Some(Score::SqrtSoftplus),
@@ -191,7 +194,7 @@ fn write_router(c: &ModelConfig, w: &mut Writer) {
         Score::SqrtSoftplus => "sqrtsoftplus",
         _ => "softmax",
     };
-    w.set("moe_router_load_balancing_type", json!(kind));
+    w.set(ROUTER_KIND, json!(kind));
     w.set("moe_router_score_function", json!(score));
     w.set("moe_router_pre_softmax", json!(r.score == Score::Softmax));
     w.set("moe_router_enable_expert_bias", json!(r.bias));

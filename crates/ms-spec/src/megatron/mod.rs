@@ -7,6 +7,7 @@ mod shared_kv;
 mod sizes;
 mod spec;
 
+pub use experts::{RENORMALISED, ROUTER_KIND};
 pub use rope::{RotatedElements, SHARES, rotated_elements, with_rotated_elements};
 use sizes::SOURCE;
 pub use sizes::{noop_layers, with_empty_slots};
