@@ -167,9 +167,10 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
             path.display()
         );
     }
-    let tokenizer = samples::tokenizer(&o.samples, o.tokenizer.named().filter(|_| missing.is_none()))?;
+    let adjusted = samples::tokenizer(&o.samples, o.tokenizer.named().filter(|_| missing.is_none()))?;
+    let tokenizer = adjusted.as_ref().map(|adjusted| &adjusted.tokenizer);
     let (model, model_from) =
-        trained_model(o, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned, seq_length)?;
+        trained_model(o, tokenizer.map(|t| t.vocab_size()), planned, seq_length)?;
     let topology = spread(o, purpose, &world, &model)?;
     let dp = topology.grid.size(Axis::Dp);
     let batch = o.batches.sizes(dp)?;
@@ -185,10 +186,10 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let data = if planned && (missing.is_some() || !o.samples.are_named() || untold) {
         None // a plan needs no data
     } else {
-        Some(samples::data(o, seq_length, batch.global, tokenizer.as_ref(), &model)?)
+        Some(samples::data(o, seq_length, batch.global, adjusted.as_ref(), &model)?)
     };
     if let Some(data) = data.as_ref().filter(|_| !planned) {
-        fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
+        fit::check(data, model.padded_vocab, tokenizer)?;
     }
     let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.parallel.dispatcher, &model)?;
     let longest_row = longest_row(data.as_ref(), &topology, seq_length, batch.micro)?;

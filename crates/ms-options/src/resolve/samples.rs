@@ -270,8 +270,15 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// The tokenizer, adjusted by the prompt template if there is one; whether the template closes with one end token.
-pub(super) fn tokenizer(o: &Samples, folder: Option<&Path>) -> Result<Option<(Tokenizer, bool)>> {
+/// A tokenizer, adjusted by the prompt template if there is one.
+pub(super) struct Adjusted {
+    pub(super) tokenizer: Tokenizer,
+    /// The template closes with one end token.
+    closing: bool,
+}
+
+/// The tokenizer of a folder, if one is named.
+pub(super) fn tokenizer(o: &Samples, folder: Option<&Path>) -> Result<Option<Adjusted>> {
     let Some(dir) = folder else { return Ok(None) };
     let mut tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())
         .context("--tokenizer-name-or-path")?;
@@ -295,7 +302,7 @@ pub(super) fn tokenizer(o: &Samples, folder: Option<&Path>) -> Result<Option<(To
             }
         }
     }
-    Ok(Some((tokenizer, closing)))
+    Ok(Some(Adjusted { tokenizer, closing }))
 }
 
 /// Gives tokens other parts, as pairs of the part's name and the token say.
@@ -320,13 +327,20 @@ fn replace_special(tokenizer: &mut Tokenizer, pairs: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The tokens that end documents and fill rows, where a tokenizer or a flag says them.
-type Ends = Option<ms_text::Result<(i32, Option<i32>)>>;
+/// The tokens that a run needs besides those of texts.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// Ends documents.
+    eod: i32,
+    /// Fills rows; a tokenizer has it.
+    pad: Option<i32>,
+}
 
-fn ends(all: &Options, tokenizer: Option<&(Tokenizer, bool)>) -> Ends {
-    let named: Ends = tokenizer.map(|(t, _)| Ok((t.eod()? as i32, Some(t.pad_id()? as i32))));
+/// Those that a tokenizer or a flag says, if there is one: an error if the tokenizer does not.
+fn ends(all: &Options, tokenizer: Option<&Tokenizer>) -> Option<ms_text::Result<Ends>> {
+    let named = tokenizer.map(|t| Ok(Ends { eod: t.eod()? as i32, pad: Some(t.pad_id()? as i32) }));
     let counted = || all.model_flags.tokens().filter(|_| all.samples.have_no_words());
-    named.or_else(|| counted().map(|end| Ok((end as i32, None))))
+    named.or_else(|| counted().map(|end| Ok(Ends { eod: end as i32, pad: None })))
 }
 
 /// The id of filling in documents (`--pad-to-multiple-of` of `ms-preprocess`), where it is told from tokens: the first that the
@@ -334,8 +348,8 @@ fn ends(all: &Options, tokenizer: Option<&(Tokenizer, bool)>) -> Ends {
 ///
 /// # Source
 /// MindSpeed (2026), `core/transformer/flash_attention/reset_attention_mask/utils.py`, `eod_gptdataset_getitem`.
-fn filler(all: &Options, tokenizer: Option<&(Tokenizer, bool)>, end: Option<i32>) -> Option<i32> {
-    let size = tokenizer.map(|(tokenizer, _)| tokenizer.vocab_size() as i32).or(end.map(|end| end + 1));
+fn filler(all: &Options, tokenizer: Option<&Tokenizer>, end: Option<i32>) -> Option<i32> {
+    let size = tokenizer.map(|tokenizer| tokenizer.vocab_size() as i32).or(end.map(|end| end + 1));
     size.filter(|_| all.upstream == Upstream::Head && all.samples.reset_attention)
 }
 
@@ -365,7 +379,7 @@ pub(super) fn data(
     all: &Options,
     seq_length: usize,
     global: usize,
-    tokenizer: Option<&(Tokenizer, bool)>,
+    adjusted: Option<&Adjusted>,
     model: &ModelConfig,
 ) -> Result<DataConfig> {
     let o = &all.samples;
@@ -373,6 +387,7 @@ pub(super) fn data(
     let beyond = all.model_training.windows;
     let seq_length = seq_length + beyond;
     let (paths, per_split) = o.named()?;
+    let tokenizer = adjusted.map(|adjusted| &adjusted.tokenizer);
     let ids = ends(all, tokenizer);
     let resets = [restart_positions(o, all.upstream, model), o.reset_attention, o.mask_eod];
     let (kind, layout) = if let [file] = paths.as_slice()
@@ -380,24 +395,29 @@ pub(super) fn data(
     {
         (stored_samples(all, file, resets, ids)?, RowLayout::Packed)
     } else if o.is_sft() {
-        let closing = tokenizer.is_some_and(|t| t.1);
+        let closing = adjusted.is_some_and(|adjusted| adjusted.closing);
         fine_tuning(all, paths, seq_length, global, ids, closing)?
     } else {
-        let end = ids.as_ref().and_then(|ids| ids.as_ref().ok()).map(|ids| ids.0);
+        let end = ids.as_ref().and_then(|ids| ids.as_ref().ok()).map(|ids| ids.eod);
         let filler = filler(all, tokenizer, end);
-        (pretraining(all, paths, per_split, seq_length, resets, (ids, filler))?, RowLayout::Packed)
+        (pretraining(all, paths, per_split, seq_length, resets, ids, filler)?, RowLayout::Packed)
     };
     let (sampler, stretch) = (o.sampler()?, o.stretch(seq_length));
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond })
 }
 
 /// Samples that stand in a file as they are taken.
-fn stored_samples(all: &Options, file: &str, resets: Resets, ids: Ends) -> Result<DataKind> {
+fn stored_samples(
+    all: &Options,
+    file: &str,
+    resets: Resets,
+    ids: Option<ms_text::Result<Ends>>,
+) -> Result<DataKind> {
     let [reset_position_ids, reset_attention, eod_mask_loss] = resets;
     let reset_attention_mask = upstream_of(all).keeps_documents_apart(reset_position_ids, reset_attention);
     let documents = match ids.transpose()? {
         _ if !resets.contains(&true) => None,
-        Some((eod, _)) => Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss }),
+        Some(Ends { eod, .. }) => Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss }),
         None => bail!(need_eod(resets)),
     };
     Ok(DataKind::Safetensors { path: PathBuf::from(file), documents })
@@ -409,7 +429,7 @@ fn fine_tuning(
     paths: Vec<String>,
     seq_length: usize,
     global: usize,
-    ids: Ends,
+    ids: Option<ms_text::Result<Ends>>,
     closing: bool,
 ) -> Result<(DataKind, RowLayout)> {
     let o = &all.samples;
@@ -427,7 +447,7 @@ fn fine_tuning(
     let Some(ids) = ids else {
         refuse!("--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens");
     };
-    let (eos, Some(pad)) = ids? else {
+    let Ends { eod, pad: Some(pad) } = ids? else {
         refuse!("--tokenizer-type NullTokenizer: fine-tuning needs a tokenizer with a padding token");
     };
     let form = match packs(all.upstream, o.reset_positions, o.reset_attention, o.neat_pack)? {
@@ -449,7 +469,7 @@ fn fine_tuning(
     };
     let fill_to = o.fill.then_some(global as u64);
     let order = Order { seed: o.seed as u32, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };
-    let mut options = sft_options(seq_length, form, eos, order);
+    let mut options = sft_options(seq_length, form, eod, order);
     // Upstream stores these next to the data, regardless of the folder of the other index files.
     options.index_files = o.cache.is_some();
     Ok((DataKind::Sft { paths, split: o.shares()?, options }, layout))
@@ -462,7 +482,8 @@ fn pretraining(
     per_split: [Vec<String>; 3],
     seq_length: usize,
     resets: Resets,
-    (ids, filler): (Ends, Option<i32>),
+    ids: Option<ms_text::Result<Ends>>,
+    filler: Option<i32>,
 ) -> Result<DataKind> {
     let o = &all.samples;
     let of_splits = per_split.iter().any(|p| !p.is_empty());
@@ -482,8 +503,8 @@ fn pretraining(
         bail!(need_eod(resets));
     }
     let ids = ids.transpose()?;
-    let mut options = GptOptions::new(seq_length, o.seed as u32, ids.map_or(-1, |i| i.0));
-    (options.pad, options.filler) = (ids.and_then(|i| i.1), filler);
+    let mut options = GptOptions::new(seq_length, o.seed as u32, ids.map_or(-1, |ids| ids.eod));
+    (options.pad, options.filler) = (ids.and_then(|ids| ids.pad), filler);
     [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
     let tokenizer = all.tokenizer.as_upstream_says();
     options.cache = o.cache.as_ref().map(|folder| IndexCache::new(folder, tokenizer));
