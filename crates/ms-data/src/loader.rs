@@ -1,6 +1,6 @@
 //! Micro-batches of packed tokens, prefetched by a thread.
 
-use crate::sampler::{Sampler, SamplerKind};
+use crate::sampler::{DataParallelRank, Sampler, SamplerKind};
 use crate::{Error, Result, Sample, Samples};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -104,8 +104,8 @@ pub struct LoaderConfig {
     pub kind: SamplerKind,
     /// `--micro-batch-size`, in samples.
     pub micro_batch_size: usize,
-    /// Data-parallel rank and size.
-    pub data_parallel: (usize, usize),
+    /// The rank that reads.
+    pub data_parallel: DataParallelRank,
     /// Samples that were read before, over all ranks.
     pub consumed: u64,
     /// Form of a micro-batch.
@@ -119,7 +119,7 @@ impl Default for LoaderConfig {
         Self {
             kind: SamplerKind::Single,
             micro_batch_size: 1,
-            data_parallel: (0, 1),
+            data_parallel: DataParallelRank { rank: 0, size: 1 },
             consumed: 0,
             layout: RowLayout::Packed,
             ahead: 4,
@@ -311,8 +311,8 @@ mod tests {
     fn ranks_together_read_every_sample_once() {
         let mut seen = Vec::new();
         for rank in 0..2 {
-            let config =
-                LoaderConfig { micro_batch_size: 2, data_parallel: (rank, 2), ..LoaderConfig::default() };
+            let data_parallel = DataParallelRank { rank, size: 2 };
+            let config = LoaderConfig { micro_batch_size: 2, data_parallel, ..LoaderConfig::default() };
             seen.extend(batches(&config).into_iter().flat_map(|b| b.samples));
         }
         seen.sort_unstable();

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_cpu::Choice;
+use ms_data::sampler::DataParallelRank;
 use ms_dist::{Fabric, ParallelCtx};
 use ms_trainer::{Hooks, Outcome};
 
@@ -70,7 +71,8 @@ impl Resolved {
         if ctx.rank > 0 {
             ctx.world.barrier()?;
         }
-        let data = crate::resolve::data::Data::open(source, &self.config, ctx.dp.rank(), ctx.dp.size())?;
+        let rank = DataParallelRank { rank: ctx.dp.rank(), size: ctx.dp.size() };
+        let data = crate::resolve::data::Data::open(source, &self.config, rank)?;
         if ctx.rank == 0 {
             ctx.world.barrier()?;
         }

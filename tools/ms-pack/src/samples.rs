@@ -5,7 +5,7 @@ use crate::cli::Samples as SamplesArgs;
 use anyhow::Result;
 use ms_cli::{Usage, refuse};
 use ms_data::gpt::{DataPaths, GptOptions, GptSet, IndexCache, build};
-use ms_data::sampler::{Sampler, SamplerKind};
+use ms_data::sampler::{DataParallelRank, Sampler, SamplerKind};
 use ms_data::{Samples, Split, Upstream};
 use ms_text::Tokenizer;
 use serde_json::{Map, Value, json};
@@ -89,7 +89,8 @@ fn ranks(args: &SamplesArgs, total: u64, micro: usize, json: bool) -> Result<()>
     let kind = if args.dataloader_type == "cyclic" { SamplerKind::Cyclic } else { SamplerKind::Single };
     let size = args.data_parallel_size as usize;
     let of_rank = |rank: usize| -> Result<Vec<Vec<u64>>> {
-        let sampler = Sampler::new(kind, total, micro, (rank, size), args.consumed_samples)
+        let rank = DataParallelRank { rank, size };
+        let sampler = Sampler::new(kind, total, micro, rank, args.consumed_samples)
             .map_err(|e| as_usage(e).context("--total, --micro-batch-size, --data-parallel-size"))?;
         Ok(sampler.take(args.batches).collect())
     };

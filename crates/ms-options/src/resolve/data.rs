@@ -2,7 +2,7 @@
 
 use crate::resolve::checked::Checked;
 use ms_data::gpt::{DataPaths, GptOptions, build};
-use ms_data::sampler::SamplerKind;
+use ms_data::sampler::{DataParallelRank, SamplerKind};
 use ms_data::sft::{self, Form, Order, SftOptions};
 use ms_data::{
     Documents, FixedSubSequences, Loader, LoaderConfig, RowLayout, SafetensorsSamples, Samples, Split,
@@ -78,8 +78,7 @@ pub(crate) struct Data {
     sets: [Option<Arc<dyn Samples>>; 3],
     config: DataConfig,
     micro: usize,
-    /// Its place among data-parallel ranks: position and size.
-    data_parallel: (usize, usize),
+    data_parallel: DataParallelRank,
 }
 
 /// An error of the data with its flag, and advice on an empty split.
@@ -104,15 +103,14 @@ impl Data {
     pub(crate) fn open(
         data: &DataConfig,
         run: &TrainConfig,
-        dp_rank: usize,
-        dp_size: usize,
+        data_parallel: DataParallelRank,
     ) -> anyhow::Result<Self> {
         let samples = wanted(run);
         let sets = match &data.kind {
             DataKind::Safetensors { path, documents } => {
                 let set = SafetensorsSamples::open(path)?.with_documents(*documents);
                 let [_, batch, tokens] = set.shape();
-                let global = run.batch.running(run.batch.global, dp_size);
+                let global = run.batch.running(run.batch.global, data_parallel.size);
                 anyhow::ensure!(
                     batch == global,
                     "{}: expected {} samples per iteration (--global-batch-size), found {batch}",
@@ -152,7 +150,7 @@ impl Data {
             None => rows,
         };
         let sets = sets.map(|set| set.map(checked).map(stretched));
-        Ok(Self { sets, config: data.clone(), micro: run.batch.micro, data_parallel: (dp_rank, dp_size) })
+        Ok(Self { sets, config: data.clone(), micro: run.batch.micro, data_parallel })
     }
 
     fn batches(&self, which: usize, consumed: u64) -> ms_trainer::Result<Option<Batches>> {
