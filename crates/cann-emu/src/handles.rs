@@ -1,6 +1,6 @@
 //! Typed handles: values that are not addresses of objects, are never reused, and lie in a range that faults when touched.
 
-use crate::report::{Rule, Site, violation};
+use crate::report::{Rule, Site, broken};
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -104,8 +104,7 @@ pub fn get<T: Handled>(handle: usize, call: &str, rule: &'static Rule, code: i32
             None => complaint::<T>(table, handle, call),
         }
     };
-    violation(rule, code, &message);
-    Err(code)
+    broken(rule, code, &message)
 }
 
 /// The object of a handle, if it is alive and of this kind; no violation otherwise.
@@ -147,8 +146,7 @@ pub fn destroy<T: Handled>(handle: usize, call: &str, rule: &'static Rule, code:
             None => complaint::<T>(table, handle, call),
         }
     };
-    violation(rule, code, &message);
-    Err(code)
+    broken(rule, code, &message)
 }
 
 /// Live handles of a kind with the call that made each.

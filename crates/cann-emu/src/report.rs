@@ -221,6 +221,23 @@ pub fn violation(rule: &'static Rule, code: i32, message: &str) -> i32 {
     }
 }
 
+/// [`violation`], where the call cannot go on.
+///
+/// # Errors
+/// `code`, whatever becomes of the program.
+pub fn broken<T>(rule: &'static Rule, code: i32, message: &str) -> Result<T, i32> {
+    violation(rule, code, message);
+    Err(code)
+}
+
+/// What a code means: success if it is 0.
+///
+/// # Errors
+/// Any other code.
+pub fn result(code: i32) -> Result<(), i32> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
 fn set_text(text: &str) {
     TEXT.with(|t| *t.borrow_mut() = CString::new(text.replace('\0', " ")).ok());
 }

@@ -135,10 +135,7 @@ pub fn submit(id: u64, accesses: &[Access], what: &str, work: Work) -> Result<u6
         return Err(fail(code, &format!("{what}: the device failed with {code} before")));
     }
     for message in race::submit(id, accesses, what) {
-        let code = violation(&report::RACE, 507_015, &message);
-        if code != 0 {
-            return Err(code);
-        }
+        report::result(violation(&report::RACE, 507_015, &message))?;
     }
     enqueue(id, work)
 }

@@ -1,7 +1,6 @@
 //! Callbacks: functions of the program as steps of a stream, run by the thread that subscribed to the stream and processes
 //! reports.
 
-use super::answer;
 use super::stream::resolve;
 use crate::race;
 use crate::report::fail;
@@ -36,9 +35,8 @@ fn is_done(flag: &Mutex<bool>) -> bool {
     *flag.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn aclrtLaunchCallback(function: usize, data: usize, block: i32, stream: usize) -> i32 {
-    const CALL: &str = "aclrtLaunchCallback";
-    answer(|| {
+calls! {
+    aclrtLaunchCallback(function: usize, data: usize, block: i32, stream: usize) = {
         if function == 0 {
             return Err(fail(107_000, &format!("{CALL}: the function is null")));
         }
@@ -67,12 +65,10 @@ pub(crate) fn aclrtLaunchCallback(function: usize, data: usize, block: i32, stre
             Ok(())
         });
         sched::submit(stream.id, &[], CALL, Work::Run(step)).map(drop)
-    })
-}
+    };
 
-pub(crate) fn aclrtSubscribeReport(thread: u64, stream: usize) -> i32 {
-    answer(|| {
-        let stream = resolve(stream, "aclrtSubscribeReport")?;
+    aclrtSubscribeReport(thread: u64, stream: usize) = {
+        let stream = resolve(stream, CALL)?;
         let mut guard = lock();
         let threads = &mut guard.get_or_insert_default().threads;
         if threads.contains_key(&stream.id) {
@@ -81,12 +77,10 @@ pub(crate) fn aclrtSubscribeReport(thread: u64, stream: usize) -> i32 {
         }
         threads.insert(stream.id, thread);
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtUnSubscribeReport(thread: u64, stream: usize) -> i32 {
-    answer(|| {
-        let stream = resolve(stream, "aclrtUnSubscribeReport")?;
+    aclrtUnSubscribeReport(thread: u64, stream: usize) = {
+        let stream = resolve(stream, CALL)?;
         let mut guard = lock();
         let threads = &mut guard.get_or_insert_default().threads;
         match threads.get(&stream.id) {
@@ -96,12 +90,10 @@ pub(crate) fn aclrtUnSubscribeReport(thread: u64, stream: usize) -> i32 {
             }
             _ => Err(fail(107_011, "aclrtUnSubscribeReport: the thread has not subscribed to the stream")),
         }
-    })
-}
+    };
 
-/// Runs the next callback of this thread; waits for it `timeout` milliseconds, for ever if that is -1.
-pub(crate) fn aclrtProcessReport(timeout: i32) -> i32 {
-    answer(|| {
+    /// Runs the next callback of this thread; waits for it `timeout` milliseconds, for ever if that is -1.
+    aclrtProcessReport(timeout: i32) = {
         // SAFETY: a plain call.
         let me = unsafe { libc::pthread_self() } as u64;
         let until = (timeout >= 0).then(|| Instant::now() + Duration::from_millis(timeout as u64));
@@ -131,5 +123,5 @@ pub(crate) fn aclrtProcessReport(timeout: i32) -> i32 {
         drop(lock());
         CHANGED.notify_all();
         Ok(())
-    })
+    };
 }

@@ -2,13 +2,13 @@
 
 use super::hccl::get;
 use super::stream::resolve;
-use super::{answer, take};
+use super::take;
 use crate::hccl::Comm;
 use crate::hccl::hub::size_of;
 use crate::hccl::wire::{Kind, Request};
 use crate::memory;
 use crate::race::Access;
-use crate::report::{self, fail, violation};
+use crate::report::{self, broken, fail};
 use crate::sched::{self, Work};
 use std::cell::RefCell;
 
@@ -33,8 +33,7 @@ fn check_buffers(comm: &Comm, pieces: &[Piece], call: &str) -> Result<(), i32> {
     for (at, len) in pieces.iter().filter(|(_, len)| *len > 0) {
         if memory::find(*at, *len).is_none() || memory::device_of(*at) != Some(comm.device) {
             let message = format!("{call}: {len} bytes at {at:#x}, {}", memory::describe(*at));
-            violation(&report::COMM_BUFFER, 1, &message);
-            return Err(1);
+            return broken(&report::COMM_BUFFER, 1, &message);
         }
     }
     Ok(())
@@ -75,8 +74,7 @@ fn enter(
     let mut pieces = from.iter().chain(&to).filter(|p| !of_exchange && p.1 > 0);
     if let Some((at, _)) = pieces.find(|p| p.0 % width != 0) {
         let message = format!("{call}: the buffer at {at:#x} does not begin at a multiple of {width} bytes");
-        violation(&report::COMM_BUFFER, 1, &message);
-        return Err(1);
+        return broken(&report::COMM_BUFFER, 1, &message);
     }
     comm.used_by(call, false)?;
     request.call = call.to_owned();
@@ -100,12 +98,11 @@ fn enter(
         for (piece, len) in to.iter().zip(&reply.pieces) {
             let end = at + *len as usize;
             if *len as usize != piece.1 && *len > 0 {
-                violation(
+                return broken(
                     &report::COMM_MISMATCH,
                     107_020,
                     &format!("{call}: {len} bytes for a buffer of {}", piece.1),
                 );
-                return Err(107_020);
             }
             put_bytes(*piece, &reply.payload[at..end], call)?;
             at = end;
@@ -128,11 +125,9 @@ fn collective(
     stream: usize,
     call: &'static str,
     part: impl FnOnce(&Comm) -> Result<Part, i32>,
-) -> i32 {
-    answer(|| {
-        let Part { request, from, to } = part(&*get(comm, call)?)?;
-        enter(comm, stream, call, request, from, to)
-    })
+) -> Result<(), i32> {
+    let Part { request, from, to } = part(&*get(comm, call)?)?;
+    enter(comm, stream, call, request, from, to)
 }
 
 fn size(count: u64, dtype: i32) -> usize {
@@ -156,94 +151,54 @@ fn spread(base: usize, counts: usize, places: usize, dtype: i32, ranks: u32) -> 
         .collect()
 }
 
-pub(crate) fn HcclAllReduce(
-    send: usize,
-    recv: usize,
-    count: u64,
-    dtype: i32,
-    op: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclAllReduce";
-    collective(comm, stream, call, |_| {
-        check_reduction(dtype, op, call)?;
-        let n = size(count, dtype);
-        let request = Request { op, ..Request::of(Kind::AllReduce, count, dtype) };
-        Ok(Part { request, from: vec![(send, n)], to: vec![(recv, n)] })
-    })
-}
+calls! {
+    HcclAllReduce(send: usize, recv: usize, count: u64, dtype: i32, op: i32, comm: usize, stream: usize) =
+        collective(comm, stream, CALL, |_| {
+            check_reduction(dtype, op, CALL)?;
+            let n = size(count, dtype);
+            let request = Request { op, ..Request::of(Kind::AllReduce, count, dtype) };
+            Ok(Part { request, from: vec![(send, n)], to: vec![(recv, n)] })
+        });
 
-pub(crate) fn HcclAllGather(
-    send: usize,
-    recv: usize,
-    count: u64,
-    dtype: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    collective(comm, stream, "HcclAllGather", |me| {
-        let n = size(count, dtype);
-        let request = Request::of(Kind::AllGather, count, dtype);
-        Ok(Part { request, from: vec![(send, n)], to: row(recv, n, me.size) })
-    })
-}
+    HcclAllGather(send: usize, recv: usize, count: u64, dtype: i32, comm: usize, stream: usize) =
+        collective(comm, stream, CALL, |me| {
+            let n = size(count, dtype);
+            let request = Request::of(Kind::AllGather, count, dtype);
+            Ok(Part { request, from: vec![(send, n)], to: row(recv, n, me.size) })
+        });
 
-pub(crate) fn HcclAllGatherV(
-    send: usize,
-    count: u64,
-    recv: usize,
-    counts: usize,
-    places: usize,
-    dtype: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    collective(comm, stream, "HcclAllGatherV", |me| {
-        let to = spread(recv, counts, places, dtype, me.size);
-        let request = Request { expected: lengths(&to), ..Request::of(Kind::AllGather, 0, dtype) };
-        Ok(Part { request, from: vec![(send, size(count, dtype))], to })
-    })
-}
+    HcclAllGatherV(
+        send: usize, count: u64, recv: usize, counts: usize, places: usize, dtype: i32, comm: usize,
+        stream: usize
+    ) =
+        collective(comm, stream, CALL, |me| {
+            let to = spread(recv, counts, places, dtype, me.size);
+            let request = Request { expected: lengths(&to), ..Request::of(Kind::AllGather, 0, dtype) };
+            Ok(Part { request, from: vec![(send, size(count, dtype))], to })
+        });
 
-pub(crate) fn HcclReduceScatter(
-    send: usize,
-    recv: usize,
-    count: u64,
-    dtype: i32,
-    op: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclReduceScatter";
-    collective(comm, stream, call, |me| {
-        check_reduction(dtype, op, call)?;
-        let (n, ranks) = (size(count, dtype), me.size as usize);
-        let pieces = vec![n as u64; ranks];
-        let request = Request { op, pieces, ..Request::of(Kind::ReduceScatter, count, dtype) };
-        Ok(Part { request, from: vec![(send, n * ranks)], to: vec![(recv, n)] })
-    })
-}
+    HcclReduceScatter(
+        send: usize, recv: usize, count: u64, dtype: i32, op: i32, comm: usize, stream: usize
+    ) =
+        collective(comm, stream, CALL, |me| {
+            check_reduction(dtype, op, CALL)?;
+            let (n, ranks) = (size(count, dtype), me.size as usize);
+            let pieces = vec![n as u64; ranks];
+            let request = Request { op, pieces, ..Request::of(Kind::ReduceScatter, count, dtype) };
+            Ok(Part { request, from: vec![(send, n * ranks)], to: vec![(recv, n)] })
+        });
 
-pub(crate) fn HcclReduceScatterV(
-    send: usize,
-    counts: usize,
-    places: usize,
-    recv: usize,
-    count: u64,
-    dtype: i32,
-    op: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclReduceScatterV";
-    collective(comm, stream, call, |me| {
-        check_reduction(dtype, op, call)?;
-        let from = spread(send, counts, places, dtype, me.size);
-        let pieces = lengths(&from);
-        let request = Request { op, pieces, ..Request::of(Kind::ReduceScatter, 0, dtype) };
-        Ok(Part { request, from, to: vec![(recv, size(count, dtype))] })
-    })
+    HcclReduceScatterV(
+        send: usize, counts: usize, places: usize, recv: usize, count: u64, dtype: i32, op: i32, comm: usize,
+        stream: usize
+    ) =
+        collective(comm, stream, CALL, |me| {
+            check_reduction(dtype, op, CALL)?;
+            let from = spread(send, counts, places, dtype, me.size);
+            let pieces = lengths(&from);
+            let request = Request { op, pieces, ..Request::of(Kind::ReduceScatter, 0, dtype) };
+            Ok(Part { request, from, to: vec![(recv, size(count, dtype))] })
+        });
 }
 
 /// Whether this rank is the root, which must be one of the group.
@@ -254,91 +209,56 @@ fn is_root(comm: &Comm, root: u32, call: &str) -> Result<bool, i32> {
     Ok(comm.rank == root)
 }
 
-pub(crate) fn HcclBroadcast(
-    buffer: usize,
-    count: u64,
-    dtype: i32,
-    root: u32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclBroadcast";
-    collective(comm, stream, call, |me| {
-        let n = size(count, dtype);
-        let from = if is_root(me, root, call)? { vec![(buffer, n)] } else { vec![] };
-        let request = Request { root, ..Request::of(Kind::Broadcast, count, dtype) };
-        Ok(Part { request, from, to: vec![(buffer, n)] })
-    })
-}
+calls! {
+    HcclBroadcast(buffer: usize, count: u64, dtype: i32, root: u32, comm: usize, stream: usize) =
+        collective(comm, stream, CALL, |me| {
+            let n = size(count, dtype);
+            let from = if is_root(me, root, CALL)? { vec![(buffer, n)] } else { vec![] };
+            let request = Request { root, ..Request::of(Kind::Broadcast, count, dtype) };
+            Ok(Part { request, from, to: vec![(buffer, n)] })
+        });
 
-pub(crate) fn HcclReduce(
-    send: usize,
-    recv: usize,
-    count: u64,
-    dtype: i32,
-    op: i32,
-    root: u32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclReduce";
-    collective(comm, stream, call, |me| {
-        check_reduction(dtype, op, call)?;
-        let n = size(count, dtype);
-        let to = if is_root(me, root, call)? { vec![(recv, n)] } else { vec![] };
-        let request = Request { op, root, ..Request::of(Kind::Reduce, count, dtype) };
-        Ok(Part { request, from: vec![(send, n)], to })
-    })
-}
+    HcclReduce(
+        send: usize, recv: usize, count: u64, dtype: i32, op: i32, root: u32, comm: usize, stream: usize
+    ) =
+        collective(comm, stream, CALL, |me| {
+            check_reduction(dtype, op, CALL)?;
+            let n = size(count, dtype);
+            let to = if is_root(me, root, CALL)? { vec![(recv, n)] } else { vec![] };
+            let request = Request { op, root, ..Request::of(Kind::Reduce, count, dtype) };
+            Ok(Part { request, from: vec![(send, n)], to })
+        });
 
-pub(crate) fn HcclScatter(
-    send: usize,
-    recv: usize,
-    count: u64,
-    dtype: i32,
-    root: u32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclScatter";
-    collective(comm, stream, call, |me| {
-        let (n, ranks) = (size(count, dtype), me.size as usize);
-        let (from, pieces) = if is_root(me, root, call)? {
-            (vec![(send, n * ranks)], vec![n as u64; ranks])
-        } else {
-            (vec![], vec![])
-        };
-        let request = Request { root, pieces, ..Request::of(Kind::Scatter, count, dtype) };
-        Ok(Part { request, from, to: vec![(recv, n)] })
-    })
-}
+    HcclScatter(send: usize, recv: usize, count: u64, dtype: i32, root: u32, comm: usize, stream: usize) =
+        collective(comm, stream, CALL, |me| {
+            let (n, ranks) = (size(count, dtype), me.size as usize);
+            let (from, pieces) = if is_root(me, root, CALL)? {
+                (vec![(send, n * ranks)], vec![n as u64; ranks])
+            } else {
+                (vec![], vec![])
+            };
+            let request = Request { root, pieces, ..Request::of(Kind::Scatter, count, dtype) };
+            Ok(Part { request, from, to: vec![(recv, n)] })
+        });
 
-pub(crate) fn HcclAlltoAll(
-    send: usize,
-    count: u64,
-    dtype: i32,
-    recv: usize,
-    recv_count: u64,
-    recv_dtype: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclAlltoAll";
-    collective(comm, stream, call, |me| {
-        let (n, m) = (size(count, dtype), size(recv_count, recv_dtype));
-        let ranks = me.size as usize;
-        check_apart((send, n * ranks), (recv, m * ranks), call)?;
-        let to = row(recv, m, me.size);
-        let (pieces, expected) = (vec![n as u64; ranks], lengths(&to));
-        let request = Request { pieces, expected, ..Request::of(Kind::AllToAll, count, dtype) };
-        Ok(Part { request, from: vec![(send, n * ranks)], to })
-    })
+    HcclAlltoAll(
+        send: usize, count: u64, dtype: i32, recv: usize, recv_count: u64, recv_dtype: i32, comm: usize,
+        stream: usize
+    ) =
+        collective(comm, stream, CALL, |me| {
+            let (n, m) = (size(count, dtype), size(recv_count, recv_dtype));
+            let ranks = me.size as usize;
+            check_apart((send, n * ranks), (recv, m * ranks), CALL)?;
+            let to = row(recv, m, me.size);
+            let (pieces, expected) = (vec![n as u64; ranks], lengths(&to));
+            let request = Request { pieces, expected, ..Request::of(Kind::AllToAll, count, dtype) };
+            Ok(Part { request, from: vec![(send, n * ranks)], to })
+        });
 }
 
 fn check_apart(a: Piece, b: Piece, call: &str) -> Result<(), i32> {
     if a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1 {
-        violation(&report::COMM_ARGUMENT, 1, &format!("{call}: the buffers overlap"));
-        return Err(1);
+        return broken(&report::COMM_ARGUMENT, 1, &format!("{call}: the buffers overlap"));
     }
     Ok(())
 }
@@ -349,60 +269,44 @@ fn all_to_all(from: Vec<Piece>, to: Vec<Piece>, dtype: i32) -> Part {
     Part { request: Request { pieces, expected, ..Request::of(Kind::AllToAll, 0, dtype) }, from, to }
 }
 
-pub(crate) fn HcclAlltoAllV(
-    send: usize,
-    counts: usize,
-    places: usize,
-    dtype: i32,
-    recv: usize,
-    recv_counts: usize,
-    recv_places: usize,
-    recv_dtype: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    let call = "HcclAlltoAllV";
-    collective(comm, stream, call, |me| {
-        let from = spread(send, counts, places, dtype, me.size);
-        let to = spread(recv, recv_counts, recv_places, recv_dtype, me.size);
-        for a in &from {
-            to.iter().try_for_each(|b| check_apart(*a, *b, call))?;
-        }
-        Ok(all_to_all(from, to, dtype))
-    })
-}
+calls! {
+    HcclAlltoAllV(
+        send: usize, counts: usize, places: usize, dtype: i32, recv: usize, recv_counts: usize,
+        recv_places: usize, recv_dtype: i32, comm: usize, stream: usize
+    ) =
+        collective(comm, stream, CALL, |me| {
+            let from = spread(send, counts, places, dtype, me.size);
+            let to = spread(recv, recv_counts, recv_places, recv_dtype, me.size);
+            for a in &from {
+                to.iter().try_for_each(|b| check_apart(*a, *b, CALL))?;
+            }
+            Ok(all_to_all(from, to, dtype))
+        });
 
-pub(crate) fn HcclAlltoAllVC(
-    send: usize,
-    matrix: usize,
-    dtype: i32,
-    recv: usize,
-    recv_dtype: i32,
-    comm: usize,
-    stream: usize,
-) -> i32 {
-    collective(comm, stream, "HcclAlltoAllVC", |me| {
-        let (n, r) = (me.size as usize, me.rank as usize);
-        let line = |base: usize, dtype: i32, f: &dyn Fn(usize) -> usize| -> Vec<Piece> {
-            let mut at = base;
-            (0..n)
-                .map(|i| {
-                    let len = take::<u64>(matrix, f(i)) as usize * size_of(dtype);
-                    at += len;
-                    (at - len, len)
-                })
-                .collect()
-        };
-        let from = line(send, dtype, &|i| r * n + i);
-        let to = line(recv, recv_dtype, &|i| i * n + r);
-        Ok(all_to_all(from, to, dtype))
-    })
-}
+    HcclAlltoAllVC(
+        send: usize, matrix: usize, dtype: i32, recv: usize, recv_dtype: i32, comm: usize, stream: usize
+    ) =
+        collective(comm, stream, CALL, |me| {
+            let (n, r) = (me.size as usize, me.rank as usize);
+            let line = |base: usize, dtype: i32, f: &dyn Fn(usize) -> usize| -> Vec<Piece> {
+                let mut at = base;
+                (0..n)
+                    .map(|i| {
+                        let len = take::<u64>(matrix, f(i)) as usize * size_of(dtype);
+                        at += len;
+                        (at - len, len)
+                    })
+                    .collect()
+            };
+            let from = line(send, dtype, &|i| r * n + i);
+            let to = line(recv, recv_dtype, &|i| i * n + r);
+            Ok(all_to_all(from, to, dtype))
+        });
 
-pub(crate) fn HcclBarrier(comm: usize, stream: usize) -> i32 {
-    collective(comm, stream, "HcclBarrier", |_| {
-        Ok(Part { request: Request::of(Kind::Barrier, 0, 0), from: vec![], to: vec![] })
-    })
+    HcclBarrier(comm: usize, stream: usize) =
+        collective(comm, stream, CALL, |_| {
+            Ok(Part { request: Request::of(Kind::Barrier, 0, 0), from: vec![], to: vec![] })
+        });
 }
 
 fn check_peer(me: &Comm, peer: u32, call: &str) -> Result<(), i32> {
@@ -414,62 +318,58 @@ fn check_peer(me: &Comm, peer: u32, call: &str) -> Result<(), i32> {
 
 /// A message to or from a peer, as [`HcclSend`] and [`HcclRecv`] say. Outside a group nothing of this rank can meet a message
 /// to itself: the stream would wait for ever.
-fn message(held: Held, count: u64, call: &'static str) -> i32 {
+fn message(held: Held, count: u64, call: &'static str) -> Result<(), i32> {
     let Held { comm, stream, pieces, buffer } = held;
     let [receives, peer, _, dtype] = pieces;
-    answer(|| {
-        let me = get(comm, call)?;
-        check_peer(&me, peer as u32, call)?;
-        if hold(held) {
-            return Ok(());
-        }
-        if u64::from(me.rank) == peer {
-            let message = format!("{call}: rank {peer} to itself, outside HcclGroupStart and HcclGroupEnd");
-            violation(&report::COMM_ARGUMENT, 1, &message);
-            return Err(1);
-        }
-        let request = Request { pieces: pieces.to_vec(), ..Request::of(Kind::Exchange, count, dtype as i32) };
-        let (from, to) = if receives == 0 { (vec![buffer], vec![]) } else { (vec![], vec![buffer]) };
-        enter(comm, stream, call, request, from, to)
-    })
+    let me = get(comm, call)?;
+    check_peer(&me, peer as u32, call)?;
+    if hold(held) {
+        return Ok(());
+    }
+    if u64::from(me.rank) == peer {
+        let message = format!("{call}: rank {peer} to itself, outside HcclGroupStart and HcclGroupEnd");
+        return broken(&report::COMM_ARGUMENT, 1, &message);
+    }
+    let request = Request { pieces: pieces.to_vec(), ..Request::of(Kind::Exchange, count, dtype as i32) };
+    let (from, to) = if receives == 0 { (vec![buffer], vec![]) } else { (vec![], vec![buffer]) };
+    enter(comm, stream, call, request, from, to)
 }
 
-pub(crate) fn HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) -> i32 {
-    let n = size(count, dtype);
-    let pieces = [0, u64::from(peer), n as u64, dtype as u64];
-    message(Held { comm, stream, pieces, buffer: (buffer, n) }, count, "HcclSend")
-}
+calls! {
+    HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) = {
+        let n = size(count, dtype);
+        let pieces = [0, u64::from(peer), n as u64, dtype as u64];
+        message(Held { comm, stream, pieces, buffer: (buffer, n) }, count, CALL)
+    };
 
-pub(crate) fn HcclRecv(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) -> i32 {
-    let n = size(count, dtype);
-    let pieces = [1, u64::from(peer), n as u64, dtype as u64];
-    message(Held { comm, stream, pieces, buffer: (buffer, n) }, count, "HcclRecv")
-}
+    HcclRecv(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) = {
+        let n = size(count, dtype);
+        let pieces = [1, u64::from(peer), n as u64, dtype as u64];
+        message(Held { comm, stream, pieces, buffer: (buffer, n) }, count, CALL)
+    };
 
-/// Items of 32 bytes: kind at 0 (0 send, 1 receive), buffer at 8, count at 16, type at 24, peer at 28.
-pub(crate) fn HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: usize) -> i32 {
-    let call = "HcclBatchSendRecv";
-    collective(comm, stream, call, |me| {
-        let (mut from, mut to, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
-        let mut own = (0, 0);
-        for i in 0..count as usize {
-            let at = items + 32 * i;
-            let (kind, buffer, n): (i32, usize, u64) = (take(at, 0), take(at + 8, 0), take(at + 16, 0));
-            let (dtype, peer): (i32, u32) = (take(at + 24, 0), take(at + 28, 0));
-            check_peer(me, peer, call)?;
-            let len = size(n, dtype);
-            let (side, of_own) = if kind == 0 { (&mut from, &mut own.0) } else { (&mut to, &mut own.1) };
-            side.push((buffer, len));
-            *of_own += u32::from(peer == me.rank);
-            pieces.extend([u64::from(kind != 0), u64::from(peer), len as u64, dtype as u64]);
-        }
-        if own.0 != own.1 {
-            let message = format!("{call}: {} sends to itself, {} receives", own.0, own.1);
-            violation(&report::COMM_ARGUMENT, 1, &message);
-            return Err(1);
-        }
-        Ok(Part { request: Request { pieces, ..Request::of(Kind::Exchange, 0, 0) }, from, to })
-    })
+    /// Items of 32 bytes: kind at 0 (0 send, 1 receive), buffer at 8, count at 16, type at 24, peer at 28.
+    HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: usize) =
+        collective(comm, stream, CALL, |me| {
+            let (mut from, mut to, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
+            let mut own = (0, 0);
+            for i in 0..count as usize {
+                let at = items + 32 * i;
+                let (kind, buffer, n): (i32, usize, u64) = (take(at, 0), take(at + 8, 0), take(at + 16, 0));
+                let (dtype, peer): (i32, u32) = (take(at + 24, 0), take(at + 28, 0));
+                check_peer(me, peer, CALL)?;
+                let len = size(n, dtype);
+                let (side, of_own) = if kind == 0 { (&mut from, &mut own.0) } else { (&mut to, &mut own.1) };
+                side.push((buffer, len));
+                *of_own += u32::from(peer == me.rank);
+                pieces.extend([u64::from(kind != 0), u64::from(peer), len as u64, dtype as u64]);
+            }
+            if own.0 != own.1 {
+                let message = format!("{CALL}: {} sends to itself, {} receives", own.0, own.1);
+                return broken(&report::COMM_ARGUMENT, 1, &message);
+            }
+            Ok(Part { request: Request { pieces, ..Request::of(Kind::Exchange, 0, 0) }, from, to })
+        });
 }
 
 /// A send or receive, which may wait for the end of its group.
@@ -498,24 +398,23 @@ fn hold(message: Held) -> bool {
     })
 }
 
-pub(crate) fn HcclGroupStart() -> i32 {
-    GROUP.with(|g| g.borrow_mut().0 += 1);
-    0
-}
+calls! {
+    HcclGroupStart() = {
+        GROUP.with(|g| g.borrow_mut().0 += 1);
+        Ok(())
+    };
 
-/// At the end of the outermost group, what it holds enters as one exchange for each communicator and stream.
-pub(crate) fn HcclGroupEnd() -> i32 {
-    let call = "HcclGroupEnd";
-    let held = GROUP.with(|g| {
-        let mut g = g.borrow_mut();
-        if g.0 == 0 {
-            return None;
-        }
-        g.0 -= 1;
-        Some(if g.0 == 0 { std::mem::take(&mut g.1) } else { Vec::new() })
-    });
-    let Some(mut held) = held else { return fail(1, &format!("{call} without HcclGroupStart")) };
-    answer(|| {
+    /// At the end of the outermost group, what it holds enters as one exchange for each communicator and stream.
+    HcclGroupEnd() = {
+        let held = GROUP.with(|g| {
+            let mut g = g.borrow_mut();
+            if g.0 == 0 {
+                return None;
+            }
+            g.0 -= 1;
+            Some(if g.0 == 0 { std::mem::take(&mut g.1) } else { Vec::new() })
+        });
+        let mut held = held.ok_or_else(|| fail(1, &format!("{CALL} without HcclGroupStart")))?;
         while let Some(first) = held.first() {
             let (comm, stream) = (first.comm, first.stream);
             let (mine, rest): (Vec<Held>, Vec<Held>) =
@@ -525,8 +424,8 @@ pub(crate) fn HcclGroupEnd() -> i32 {
                 |kind: u64| mine.iter().filter(|h| h.pieces[0] == kind).map(|h| h.buffer).collect::<Vec<_>>();
             let pieces = mine.iter().flat_map(|h| h.pieces).collect();
             let request = Request { pieces, ..Request::of(Kind::Exchange, 0, 0) };
-            enter(comm, stream, call, request, side(0), side(1))?;
+            enter(comm, stream, CALL, request, side(0), side(1))?;
         }
         Ok(())
-    })
+    };
 }

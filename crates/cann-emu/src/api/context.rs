@@ -1,6 +1,6 @@
 //! Devices and contexts: current per thread, counted per process.
 
-use super::{answer, give};
+use super::give;
 use crate::handles::{self, Handled};
 use crate::knobs::knobs;
 use crate::report::{self, fail};
@@ -82,13 +82,11 @@ pub(super) fn visible() -> u32 {
     )
 }
 
-pub(crate) fn aclrtGetDeviceCount(count: usize) -> i32 {
-    answer(|| give(count, visible(), "aclrtGetDeviceCount"))
-}
+calls! {
+    aclrtGetDeviceCount(count: usize) = give(count, visible(), CALL);
 
-pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
-    answer(|| {
-        if let Some(code) = report::fault("lost", "aclrtSetDevice") {
+    aclrtSetDevice(device: i32) = {
+        if let Some(code) = report::fault("lost", CALL) {
             return Err(fail(
                 code.parse().unwrap_or(507_010),
                 "aclrtSetDevice: lost heartbeat of the device (injected)",
@@ -96,7 +94,7 @@ pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
         }
         if device < 0 || device as u32 >= visible() {
             let text =
-                format!("aclrtSetDevice: expected a device of 0 to {}, found {device}", visible().max(1) - 1);
+                format!("{CALL}: expected a device of 0 to {}, found {device}", visible().max(1) - 1);
             return Err(fail(107_001, &text));
         }
         let device = device as u32;
@@ -114,7 +112,7 @@ pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
                     c.alive.push(c.next);
                     c.next
                 });
-                let handle = handles::make(Context { id, device }, "aclrtSetDevice");
+                let handle = handles::make(Context { id, device }, CALL);
                 let mine = Default_ { handle, id, count: 1 };
                 let d = with(|c| {
                     let d = c.defaults.entry(device).and_modify(|d| d.count += 1).or_insert(mine);
@@ -126,40 +124,38 @@ pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
                 });
                 if d.id != id {
                     // Another thread was first.
-                    handles::destroy::<Context>(handle, "aclrtSetDevice", &report::STR_HANDLE, 107_000)?;
+                    handles::destroy::<Context>(handle, CALL, &report::STR_HANDLE, 107_000)?;
                 }
                 d
             }
         };
         CURRENT.with(|c| c.set(Some((device, default.id, default.handle))));
         Ok(())
-    })
+    };
 }
 
-fn reset(device: i32, force: bool, call: &str) -> i32 {
-    answer(|| {
-        let device = device as u32;
-        // Counting and removing are one step: a thread that sets the device meanwhile gets a new context.
-        let last = with(|c| {
-            let d = c.defaults.get_mut(&device)?;
-            d.count = d.count.saturating_sub(1);
-            if d.count > 0 && !force {
-                return Some(None);
-            }
-            let d = *d;
-            c.defaults.remove(&device);
-            c.alive.retain(|id| *id != d.id);
-            Some(Some(d))
-        });
-        let Some(last) = last else {
-            return Err(fail(107_001, &format!("{call}: device {device} was not set")));
-        };
-        if let Some(d) = last {
-            end_of(d.id, device, call);
-            handles::destroy::<Context>(d.handle, call, &report::STR_HANDLE, 107_000)?;
+fn reset(device: i32, force: bool, call: &str) -> Result<(), i32> {
+    let device = device as u32;
+    // Counting and removing are one step: a thread that sets the device meanwhile gets a new context.
+    let last = with(|c| {
+        let d = c.defaults.get_mut(&device)?;
+        d.count = d.count.saturating_sub(1);
+        if d.count > 0 && !force {
+            return Some(None);
         }
-        Ok(())
-    })
+        let d = *d;
+        c.defaults.remove(&device);
+        c.alive.retain(|id| *id != d.id);
+        Some(Some(d))
+    });
+    let Some(last) = last else {
+        return Err(fail(107_001, &format!("{call}: device {device} was not set")));
+    };
+    if let Some(d) = last {
+        end_of(d.id, device, call);
+        handles::destroy::<Context>(d.handle, call, &report::STR_HANDLE, 107_000)?;
+    }
+    Ok(())
 }
 
 /// What a context owns ends with it: streams, events and memory.
@@ -188,25 +184,18 @@ fn end_of(context: u64, device: u32, call: &str) {
     crate::memory::free_all(device, context, call);
 }
 
-pub(crate) fn aclrtResetDevice(device: i32) -> i32 {
-    reset(device, false, "aclrtResetDevice")
-}
+calls! {
+    aclrtResetDevice(device: i32) = reset(device, false, CALL);
+    aclrtResetDeviceForce(device: i32) = reset(device, true, CALL);
 
-pub(crate) fn aclrtResetDeviceForce(device: i32) -> i32 {
-    reset(device, true, "aclrtResetDeviceForce")
-}
+    aclrtGetDevice(device: usize) = {
+        let (id, _) = need(CALL)?;
+        give(device, id as i32, CALL)
+    };
 
-pub(crate) fn aclrtGetDevice(device: usize) -> i32 {
-    answer(|| {
-        let (id, _) = need("aclrtGetDevice")?;
-        give(device, id as i32, "aclrtGetDevice")
-    })
-}
-
-pub(crate) fn aclrtCreateContext(context: usize, device: i32) -> i32 {
-    answer(|| {
+    aclrtCreateContext(context: usize, device: i32) = {
         if device < 0 || device as u32 >= visible() {
-            return Err(fail(107_001, &format!("aclrtCreateContext: no device {device}")));
+            return Err(fail(107_001, &format!("{CALL}: no device {device}")));
         }
         let device = device as u32;
         let id = with(|c| {
@@ -214,52 +203,42 @@ pub(crate) fn aclrtCreateContext(context: usize, device: i32) -> i32 {
             c.alive.push(c.next);
             c.next
         });
-        let handle = handles::make(Context { id, device }, "aclrtCreateContext");
+        let handle = handles::make(Context { id, device }, CALL);
         CURRENT.with(|c| c.set(Some((device, id, handle))));
-        give(context, handle, "aclrtCreateContext")
-    })
-}
+        give(context, handle, CALL)
+    };
 
-pub(crate) fn aclrtDestroyContext(context: usize) -> i32 {
-    answer(|| {
-        let gone = handles::destroy::<Context>(context, "aclrtDestroyContext", &report::STR_HANDLE, 107_000)?;
-        end_of(gone.id, gone.device, "aclrtDestroyContext");
+    aclrtDestroyContext(context: usize) = {
+        let gone = handles::destroy::<Context>(context, CALL, &report::STR_HANDLE, 107_000)?;
+        end_of(gone.id, gone.device, CALL);
         with(|c| c.alive.retain(|id| *id != gone.id));
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtSetCurrentContext(context: usize) -> i32 {
-    answer(|| {
-        let found = handles::get::<Context>(context, "aclrtSetCurrentContext", &report::STR_HANDLE, 107_000)?;
+    aclrtSetCurrentContext(context: usize) = {
+        let found = handles::get::<Context>(context, CALL, &report::STR_HANDLE, 107_000)?;
         CURRENT.with(|c| c.set(Some((found.device, found.id, context))));
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtGetCurrentContext(context: usize) -> i32 {
-    answer(|| {
-        need("aclrtGetCurrentContext")?;
+    aclrtGetCurrentContext(context: usize) = {
+        need(CALL)?;
         let handle = CURRENT.with(Cell::get).map_or(0, |c| c.2);
-        give(context, handle, "aclrtGetCurrentContext")
-    })
-}
+        give(context, handle, CALL)
+    };
 
-pub(crate) fn aclrtCtxGetCurrentDefaultStream(stream: usize) -> i32 {
-    answer(|| {
-        let (device, context) = need("aclrtCtxGetCurrentDefaultStream")?;
-        give(stream, default_stream(context, device), "aclrtCtxGetCurrentDefaultStream")
-    })
-}
+    aclrtCtxGetCurrentDefaultStream(stream: usize) = {
+        let (device, context) = need(CALL)?;
+        give(stream, default_stream(context, device), CALL)
+    };
 
-pub(crate) fn aclrtGetPrimaryCtxState(device: i32, flags: usize, active: usize) -> i32 {
-    answer(|| {
+    aclrtGetPrimaryCtxState(device: i32, flags: usize, active: usize) = {
         let on = with(|c| c.defaults.contains_key(&(device as u32)));
         if flags != 0 {
-            give(flags, 0u32, "aclrtGetPrimaryCtxState")?;
+            give(flags, 0u32, CALL)?;
         }
-        give(active, i32::from(on), "aclrtGetPrimaryCtxState")
-    })
+        give(active, i32::from(on), CALL)
+    };
 }
 
 /// Every context and default stream ends; what is left of handles is dead.

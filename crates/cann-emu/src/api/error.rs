@@ -1,6 +1,6 @@
 //! Errors, modes, options.
 
-use super::{answer, context::need, give, text};
+use super::{context::need, give, text};
 use crate::report::{self, fail};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -10,51 +10,30 @@ static SATURATION: AtomicI32 = AtomicI32::new(1);
 static TIMEOUT: AtomicU64 = AtomicU64::new(1_836);
 static OPTIONS: Mutex<Option<HashMap<(u64, i32), i64>>> = Mutex::new(None);
 
-pub(crate) fn aclGetRecentErrMsg() -> usize {
-    report::recent_text()
-}
+calls! {
+    aclGetRecentErrMsg() -> usize = report::recent_text();
+    aclrtGetLastError(_level: i32) -> i32 = report::last_error(true);
+    aclrtPeekAtLastError(_level: i32) -> i32 = report::last_error(false);
+    aclrtSetExceptionInfoCallback(_callback: usize) = Ok(());
 
-pub(crate) fn aclrtGetLastError(_level: i32) -> i32 {
-    report::last_error(true)
-}
+    aclrtSetOpExecuteTimeOut(seconds: u32) = {
+        TIMEOUT.store(u64::from(seconds), Ordering::Relaxed);
+        Ok(())
+    };
 
-pub(crate) fn aclrtPeekAtLastError(_level: i32) -> i32 {
-    report::last_error(false)
-}
+    aclrtSetOpExecuteTimeOutWithMs(_ms: u32) = Ok(());
+    aclrtSetOpExecuteTimeOutV2(timeout: u64, actual: usize) = give(actual, timeout, CALL);
+    aclrtSetOpWaitTimeout(_seconds: u32) = Ok(());
 
-pub(crate) fn aclrtSetExceptionInfoCallback(_callback: usize) -> i32 {
-    0
-}
-
-pub(crate) fn aclrtSetOpExecuteTimeOut(seconds: u32) -> i32 {
-    TIMEOUT.store(u64::from(seconds), Ordering::Relaxed);
-    0
-}
-
-pub(crate) fn aclrtSetOpExecuteTimeOutWithMs(_ms: u32) -> i32 {
-    0
-}
-
-pub(crate) fn aclrtSetOpExecuteTimeOutV2(timeout: u64, actual: usize) -> i32 {
-    answer(|| give(actual, timeout, "aclrtSetOpExecuteTimeOutV2"))
-}
-
-pub(crate) fn aclrtSetOpWaitTimeout(_seconds: u32) -> i32 {
-    0
-}
-
-pub(crate) fn aclrtSetDeviceSatMode(mode: i32) -> i32 {
-    answer(|| {
+    aclrtSetDeviceSatMode(mode: i32) = {
         if !(0..=1).contains(&mode) {
-            return Err(fail(107_000, &format!("aclrtSetDeviceSatMode: expected 0 or 1, found {mode}")));
+            return Err(fail(107_000, &format!("{CALL}: expected 0 or 1, found {mode}")));
         }
         SATURATION.store(mode, Ordering::Relaxed);
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtGetDeviceSatMode(mode: usize) -> i32 {
-    answer(|| give(mode, SATURATION.load(Ordering::Relaxed), "aclrtGetDeviceSatMode"))
+    aclrtGetDeviceSatMode(mode: usize) = give(mode, SATURATION.load(Ordering::Relaxed), CALL);
 }
 
 fn set_option(scope: u64, option: i32, value: i64, call: &str) -> Result<(), i32> {
@@ -89,55 +68,32 @@ fn option(scope: u64, option: i32, at: usize, call: &str) -> Result<(), i32> {
     }
 }
 
-pub(crate) fn aclrtSetSysParamOpt(which: i32, value: i64) -> i32 {
-    answer(|| set_option(0, which, value, "aclrtSetSysParamOpt"))
-}
+calls! {
+    aclrtSetSysParamOpt(which: i32, value: i64) = set_option(0, which, value, CALL);
+    aclrtGetSysParamOpt(which: i32, value: usize) = option(0, which, value, CALL);
 
-pub(crate) fn aclrtGetSysParamOpt(which: i32, value: usize) -> i32 {
-    answer(|| option(0, which, value, "aclrtGetSysParamOpt"))
-}
+    aclrtCtxSetSysParamOpt(which: i32, value: i64) = {
+        let (_, context) = need(CALL)?;
+        set_option(context, which, value, CALL)
+    };
 
-pub(crate) fn aclrtCtxSetSysParamOpt(which: i32, value: i64) -> i32 {
-    answer(|| {
-        let (_, context) = need("aclrtCtxSetSysParamOpt")?;
-        set_option(context, which, value, "aclrtCtxSetSysParamOpt")
-    })
-}
+    aclrtCtxGetSysParamOpt(which: i32, value: usize) = {
+        let (_, context) = need(CALL)?;
+        option(context, which, value, CALL)
+    };
 
-pub(crate) fn aclrtCtxGetSysParamOpt(which: i32, value: usize) -> i32 {
-    answer(|| {
-        let (_, context) = need("aclrtCtxGetSysParamOpt")?;
-        option(context, which, value, "aclrtCtxGetSysParamOpt")
-    })
-}
+    aclrtResetOverflowStatus(stream: usize) = super::stream::resolve(stream, CALL).map(drop);
 
-pub(crate) fn aclrtResetOverflowStatus(stream: usize) -> i32 {
-    answer(|| super::stream::resolve(stream, "aclrtResetOverflowStatus").map(drop))
-}
+    /// Log lines of the program under test are its own business; they are checked for being strings, and kept in the trace.
+    aclAppLog(level: i32, func: usize, _file: usize, line: u32, format: usize) -> () = {
+        if std::env::var_os("CANN_EMU_VERBOSE").is_some() {
+            report::absent(&format!("log {level} {}:{line} {}", text(func), text(format)));
+        }
+    };
 
-/// Log lines of the program under test are its own business; they are checked for being strings, and kept in the trace.
-pub(crate) fn aclAppLog(level: i32, func: usize, _file: usize, line: u32, format: usize) {
-    if std::env::var_os("CANN_EMU_VERBOSE").is_some() {
-        report::absent(&format!("log {level} {}:{line} {}", text(func), text(format)));
-    }
-}
-
-pub(crate) fn aclmdlInitDump() -> i32 {
-    0
-}
-
-pub(crate) fn aclmdlSetDump(_path: usize) -> i32 {
-    0
-}
-
-pub(crate) fn aclmdlFinalizeDump() -> i32 {
-    0
-}
-
-pub(crate) fn aclrtGetMemUceInfo(_device: i32, _array: usize, _size: u64, found: usize) -> i32 {
-    answer(|| give(found, 0u64, "aclrtGetMemUceInfo"))
-}
-
-pub(crate) fn aclrtMemUceRepair(_device: i32, _array: usize, _size: u64) -> i32 {
-    0
+    aclmdlInitDump() = Ok(());
+    aclmdlSetDump(_path: usize) = Ok(());
+    aclmdlFinalizeDump() = Ok(());
+    aclrtGetMemUceInfo(_device: i32, _array: usize, _size: u64, found: usize) = give(found, 0u64, CALL);
+    aclrtMemUceRepair(_device: i32, _array: usize, _size: u64) = Ok(());
 }

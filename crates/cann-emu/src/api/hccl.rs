@@ -2,14 +2,14 @@
 
 use super::context::need;
 use super::rank_table;
-use super::{answer, give, give_text, take};
+use super::{give, give_text, take};
 use crate::handles;
 use crate::hccl::acceptor::{Acceptor, Joined};
 use crate::hccl::connection::Address;
 use crate::hccl::{Comm, Name, join, listen, open};
 use crate::knobs::{Release, knobs, noise};
 use crate::memory;
-use crate::report::{self, fail, violation};
+use crate::report::{self, broken, fail};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -73,12 +73,11 @@ fn read_root_info(at: usize, call: &str) -> Result<Root, i32> {
     let mut id = [0; 8];
     id.copy_from_slice(&blob[8..16]);
     if blob[..8] != MAGIC || blob[ROOT_INFO - 8..] != checksum(&blob).to_le_bytes() {
-        violation(
+        return broken(
             &report::COMM_ROOT_INFO,
             1,
             &format!("{call}: the 4108 bytes are not those that HcclGetRootInfo gave"),
         );
-        return Err(1);
     }
     let name = name_of(u64::from_le_bytes(id));
     let text = String::from_utf8_lossy(&blob[ADDRESS]);
@@ -89,13 +88,13 @@ fn read_root_info(at: usize, call: &str) -> Result<Root, i32> {
     Ok((name, place))
 }
 
-pub(crate) fn HcclGetRootInfo(at: usize) -> i32 {
-    answer(|| {
-        need("HcclGetRootInfo")?;
-        let (blob, (name, _), ranks) = make_root_info("HcclGetRootInfo")?;
-        listen(ranks, &name, Name::Once).map_err(|e| fail(11, &format!("HcclGetRootInfo: {e}")))?;
-        give(at, blob, "HcclGetRootInfo")
-    })
+calls! {
+    HcclGetRootInfo(at: usize) = {
+        need(CALL)?;
+        let (blob, (name, _), ranks) = make_root_info(CALL)?;
+        listen(ranks, &name, Name::Once).map_err(|e| fail(11, &format!("{CALL}: {e}")))?;
+        give(at, blob, CALL)
+    };
 }
 
 /// What a configuration says.
@@ -119,8 +118,7 @@ fn read_config(config: usize, call: &str) -> Result<Config, i32> {
     if magic != CONFIG_MAGIC {
         let message =
             format!("{call}: expected the magic {CONFIG_MAGIC:#x} in the configuration, found {magic:#x}");
-        violation(&report::COMM_ARGUMENT, 1, &message);
-        return Err(1);
+        return broken(&report::COMM_ARGUMENT, 1, &message);
     }
     let own: u64 = if knobs().release == Release::R81 { 300 } else { 2240 };
     let size = size.min(own);
@@ -166,45 +164,33 @@ fn init(
     give(comm, handles::make(made, call), call)
 }
 
-pub(crate) fn HcclCommInitRootInfo(size: u32, info: usize, rank: u32, comm: usize) -> i32 {
-    let call = "HcclCommInitRootInfo";
-    answer(|| init(&read_root_info(info, call)?, size, rank, 0, comm, false, call))
-}
+calls! {
+    HcclCommInitRootInfo(size: u32, info: usize, rank: u32, comm: usize) =
+        init(&read_root_info(info, CALL)?, size, rank, 0, comm, false, CALL);
 
-pub(crate) fn HcclCommInitRootInfoConfig(
-    size: u32,
-    info: usize,
-    rank: u32,
-    config: usize,
-    comm: usize,
-) -> i32 {
-    let call = "HcclCommInitRootInfoConfig";
-    answer(|| init(&read_root_info(info, call)?, size, rank, config, comm, false, call))
-}
+    HcclCommInitRootInfoConfig(size: u32, info: usize, rank: u32, config: usize, comm: usize) =
+        init(&read_root_info(info, CALL)?, size, rank, config, comm, false, CALL);
 
-/// All ranks of one process; each device must have been named once.
-pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
-    answer(|| {
-        let call = "HcclCommInitAll";
+    /// All ranks of one process; each device must have been named once.
+    HcclCommInitAll(count: u32, devices: usize, comms: usize) = {
         if devices == 0 || comms == 0 || count == 0 {
-            return Err(fail(2, &format!("{call}: a list is null or empty")));
+            return Err(fail(2, &format!("{CALL}: a list is null or empty")));
         }
         let list: Vec<i32> = (0..count as usize).map(|i| take(devices, i)).collect();
         let mut named = HashSet::new();
         let there = |d: &i32| (0..super::context::visible() as i32).contains(d);
         if let Some(device) = list.iter().find(|d| !there(d) || !named.insert(**d)) {
             let why = if there(device) { "is named twice" } else { "does not exist" };
-            violation(&report::COMM_ARGUMENT, 1, &format!("{call}: device {device} {why}"));
-            return Err(1);
+            return broken(&report::COMM_ARGUMENT, 1, &format!("{CALL}: device {device} {why}"));
         }
-        let (_, (name, place), ranks) = make_root_info(call)?;
-        listen(ranks, &name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+        let (_, (name, place), ranks) = make_root_info(CALL)?;
+        listen(ranks, &name, Name::Again).map_err(|e| fail(11, &format!("{CALL}: {e}")))?;
         let group = name.trim_start_matches("cann-emu-").to_owned();
         let bytes = 2 * (knobs().hccl_buffer_mb << 20) as i64;
         // Before there is a rank that others would wait for.
         for (i, device) in list.iter().enumerate() {
-            if memory::charge(*device as u32, bytes, call).is_err() {
-                give_back(&list[..i], bytes, call);
+            if memory::charge(*device as u32, bytes, CALL).is_err() {
+                give_back(&list[..i], bytes, CALL);
                 return Err(3);
             }
         }
@@ -221,13 +207,13 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
             threads.into_iter().map(|t| t.join().unwrap_or(Err(4))).collect()
         });
         let made: Vec<Comm> = made.into_iter().collect::<Result<_, _>>().inspect_err(|_| {
-            give_back(&list, bytes, call);
+            give_back(&list, bytes, CALL);
         })?;
         for (i, comm) in made.into_iter().enumerate() {
-            give(comms + 8 * i, handles::make(comm, call), call)?;
+            give(comms + 8 * i, handles::make(comm, CALL), CALL)?;
         }
         Ok(())
-    })
+    };
 }
 
 /// Gives back what was taken of devices for a group that could not be formed; there is room for it.
@@ -279,20 +265,18 @@ fn cluster(path: usize, rank: u32, config: usize, comm: usize, call: &str) -> Re
             place.server,
             if here.is_empty() { &place.server } else { here }
         );
-        violation(&report::COMM_ARGUMENT, 1, &message);
-        return Err(1);
+        return broken(&report::COMM_ARGUMENT, 1, &message);
     }
     read_config(config, call)?;
     let root = meet(name, rank, call)?;
     init(&root, ranks.len() as u32, rank, config, comm, false, call)
 }
 
-pub(crate) fn HcclCommInitClusterInfo(path: usize, rank: u32, comm: usize) -> i32 {
-    answer(|| cluster(path, rank, 0, comm, "HcclCommInitClusterInfo"))
-}
+calls! {
+    HcclCommInitClusterInfo(path: usize, rank: u32, comm: usize) = cluster(path, rank, 0, comm, CALL);
 
-pub(crate) fn HcclCommInitClusterInfoConfig(path: usize, rank: u32, config: usize, comm: usize) -> i32 {
-    answer(|| cluster(path, rank, config, comm, "HcclCommInitClusterInfoConfig"))
+    HcclCommInitClusterInfoConfig(path: usize, rank: u32, config: usize, comm: usize) =
+        cluster(path, rank, config, comm, CALL);
 }
 
 /// Whether `HcclSetConfig` asked for sums in the ranks' own order.
@@ -307,121 +291,94 @@ pub(super) fn get(comm: usize, call: &str) -> Result<Arc<Comm>, i32> {
     handles::get::<Comm>(comm, call, &report::NN_HANDLE, 1)
 }
 
-pub(crate) fn HcclCreateSubCommConfig(
-    parent: usize,
-    count: u32,
-    ranks: usize,
-    id: u64,
-    rank: u32,
-    config: usize,
-    comm: usize,
-) -> i32 {
-    let call = "HcclCreateSubCommConfig";
-    answer(|| {
+calls! {
+    HcclCreateSubCommConfig(
+        parent: usize, count: u32, ranks: usize, id: u64, rank: u32, config: usize, comm: usize
+    ) = {
         if parent == 0 {
-            return Err(fail(2, &format!("{call}: comm is null")));
+            return Err(fail(2, &format!("{CALL}: comm is null")));
         }
-        let parent = get(take(parent, 0), call)?;
+        let parent = get(take(parent, 0), CALL)?;
         if parent.sub {
-            violation(&report::COMM_ARGUMENT, 1, &format!("{call}: the parent is a sub-communicator itself"));
-            return Err(1);
+            let message = format!("{CALL}: the parent is a sub-communicator itself");
+            return broken(&report::COMM_ARGUMENT, 1, &message);
         }
         if ranks == 0 && id == 0xffff_ffff {
-            return give(comm, 0usize, call);
+            return give(comm, 0usize, CALL);
         }
         let list: Vec<u32> = (0..count as usize).map(|i| take(ranks, i)).collect();
         if list.windows(2).any(|w| w[0] >= w[1]) || list.get(rank as usize) != Some(&parent.rank) {
             let message =
-                format!("{call}: expected ascending ranks with {} at {rank}, found {list:?}", parent.rank);
-            violation(&report::COMM_ARGUMENT, 1, &message);
-            return Err(1);
+                format!("{CALL}: expected ascending ranks with {} at {rank}, found {list:?}", parent.rank);
+            return broken(&report::COMM_ARGUMENT, 1, &message);
         }
         let name = format!("cann-emu-{}-{id:x}-{}", parent.name, list[0]);
         // Before there is a group that others could join.
-        read_config(config, call)?;
-        let root = meet(name, rank, call)?;
-        init(&root, count, rank, config, comm, true, call)
-    })
-}
+        read_config(config, CALL)?;
+        let root = meet(name, rank, CALL)?;
+        init(&root, count, rank, config, comm, true, CALL)
+    };
 
-pub(crate) fn HcclCommDestroy(comm: usize) -> i32 {
-    answer(|| {
-        let asked = get(comm, "HcclCommDestroy")?;
+    HcclCommDestroy(comm: usize) = {
+        let asked = get(comm, CALL)?;
         // Sometimes the library wants to be asked again.
         let busy = knobs().seed != 0 && noise(asked.charged as u64 ^ u64::from(asked.rank)).is_multiple_of(2);
         if busy && !asked.asked.swap(true, Ordering::Relaxed) {
             return Err(fail(20, "HcclCommDestroy: not all work is done yet, call again"));
         }
         drop(asked);
-        let gone = handles::destroy::<Comm>(comm, "HcclCommDestroy", &report::NN_HANDLE, 1)?;
-        memory::charge(gone.device, -gone.charged, "HcclCommDestroy").map_err(|_| 3)
-    })
-}
-
-pub(crate) fn HcclGetRankSize(comm: usize, size: usize) -> i32 {
-    answer(|| give(size, get(comm, "HcclGetRankSize")?.size, "HcclGetRankSize"))
-}
-
-pub(crate) fn HcclGetRankId(comm: usize, rank: usize) -> i32 {
-    answer(|| give(rank, get(comm, "HcclGetRankId")?.rank, "HcclGetRankId"))
-}
-
-pub(crate) fn HcclGetCommName(comm: usize, name: usize) -> i32 {
-    answer(|| {
-        give_text(name, 128, &get(comm, "HcclGetCommName")?.name);
-        Ok(())
-    })
-}
-
-pub(crate) fn HcclGetCommAsyncError(comm: usize, error: usize) -> i32 {
-    answer(|| {
-        let code = get(comm, "HcclGetCommAsyncError")?.error.load(Ordering::Relaxed);
-        give(error, code, "HcclGetCommAsyncError")
-    })
-}
-
-pub(crate) fn HcclGetErrorString(code: i32) -> usize {
-    let text = match code {
-        0 => c"no error",
-        1 => c"parameter error",
-        2 => c"empty pointer",
-        3 => c"memory error",
-        5 => c"feature is not supported",
-        9 => c"timeout",
-        20 => c"call again",
-        21 => c"error cqe",
-        _ => c"internal error",
+        let gone = handles::destroy::<Comm>(comm, CALL, &report::NN_HANDLE, 1)?;
+        memory::charge(gone.device, -gone.charged, CALL).map_err(|_| 3)
     };
-    text.as_ptr() as usize
-}
 
-pub(crate) fn HcclGetCommConfigCapability() -> u32 {
-    if knobs().release == Release::R81 { 5 } else { 10 }
-}
+    HcclGetRankSize(comm: usize, size: usize) = give(size, get(comm, CALL)?.size, CALL);
+    HcclGetRankId(comm: usize, rank: usize) = give(rank, get(comm, CALL)?.rank, CALL);
 
-pub(crate) fn HcclSetConfig(which: i32, value: i32) -> i32 {
-    if which != 0 {
-        return fail(1, &format!("HcclSetConfig: expected 0, found {which}"));
-    }
-    DETERMINISM.store(value, Ordering::Relaxed);
-    0
-}
+    HcclGetCommName(comm: usize, name: usize) = {
+        give_text(name, 128, &get(comm, CALL)?.name);
+        Ok(())
+    };
 
-pub(crate) fn HcclGetConfig(which: i32, value: usize) -> i32 {
-    if which != 0 {
-        return fail(1, &format!("HcclGetConfig: expected 0, found {which}"));
-    }
-    answer(|| give(value, DETERMINISM.load(Ordering::Relaxed), "HcclGetConfig"))
-}
+    HcclGetCommAsyncError(comm: usize, error: usize) = {
+        let code = get(comm, CALL)?.error.load(Ordering::Relaxed);
+        give(error, code, CALL)
+    };
 
-pub(crate) fn HcclCommSuspend(comm: usize) -> i32 {
-    answer(|| get(comm, "HcclCommSuspend").map(drop))
-}
+    HcclGetErrorString(code: i32) -> usize = {
+        let text = match code {
+            0 => c"no error",
+            1 => c"parameter error",
+            2 => c"empty pointer",
+            3 => c"memory error",
+            5 => c"feature is not supported",
+            9 => c"timeout",
+            20 => c"call again",
+            21 => c"error cqe",
+            _ => c"internal error",
+        };
+        text.as_ptr() as usize
+    };
 
-pub(crate) fn HcclCommResume(comm: usize) -> i32 {
-    answer(|| get(comm, "HcclCommResume").map(drop))
-}
+    HcclGetCommConfigCapability() -> u32 = if knobs().release == Release::R81 { 5 } else { 10 };
 
-pub(crate) fn HcclCommWorkingDevNicSet(comm: usize, _ranks: usize, _backup: usize, _count: u32) -> i32 {
-    answer(|| get(comm, "HcclCommWorkingDevNicSet").map(drop))
+    HcclSetConfig(which: i32, value: i32) = {
+        if which != 0 {
+            return Err(fail(1, &format!("{CALL}: expected 0, found {which}")));
+        }
+        DETERMINISM.store(value, Ordering::Relaxed);
+        Ok(())
+    };
+
+    HcclGetConfig(which: i32, value: usize) = {
+        if which != 0 {
+            return Err(fail(1, &format!("{CALL}: expected 0, found {which}")));
+        }
+        give(value, DETERMINISM.load(Ordering::Relaxed), CALL)
+    };
+
+    HcclCommSuspend(comm: usize) = get(comm, CALL).map(drop);
+    HcclCommResume(comm: usize) = get(comm, CALL).map(drop);
+
+    HcclCommWorkingDevNicSet(comm: usize, _ranks: usize, _backup: usize, _count: u32) =
+        get(comm, CALL).map(drop);
 }

@@ -2,38 +2,27 @@
 
 use super::context::need;
 use super::stream::resolve;
-use super::{answer, give, take};
+use super::{give, take};
 use crate::handles::{self, Handled};
 use crate::memory;
 use crate::race::{self, Access};
-use crate::report::{self, fail, violation};
+use crate::report::{self, broken, fail, violation};
 use crate::sched::{self, Work};
 use std::sync::Arc;
 
-fn malloc(at: usize, size: u64, extra: usize, call: &str) -> i32 {
-    answer(|| {
-        let place = need(call)?;
-        if at == 0 {
-            return Err(fail(107_000, &format!("{call}: devPtr is null")));
-        }
-        give(at, memory::allocate(place, size as usize, extra, call)?, call)
-    })
+fn malloc(at: usize, size: u64, extra: usize, call: &str) -> Result<(), i32> {
+    let place = need(call)?;
+    if at == 0 {
+        return Err(fail(107_000, &format!("{call}: devPtr is null")));
+    }
+    give(at, memory::allocate(place, size as usize, extra, call)?, call)
 }
 
-pub(crate) fn aclrtMalloc(at: usize, size: u64, _policy: i32) -> i32 {
-    malloc(at, size, 32, "aclrtMalloc")
-}
-
-pub(crate) fn aclrtMallocAlign32(at: usize, size: u64, _policy: i32) -> i32 {
-    malloc(at, size, 0, "aclrtMallocAlign32")
-}
-
-pub(crate) fn aclrtMallocCached(at: usize, size: u64, _policy: i32) -> i32 {
-    malloc(at, size, 32, "aclrtMallocCached")
-}
-
-pub(crate) fn aclrtMallocWithCfg(at: usize, size: u64, _policy: i32, _cfg: usize) -> i32 {
-    malloc(at, size, 32, "aclrtMallocWithCfg")
+calls! {
+    aclrtMalloc(at: usize, size: u64, _policy: i32) = malloc(at, size, 32, CALL);
+    aclrtMallocAlign32(at: usize, size: u64, _policy: i32) = malloc(at, size, 0, CALL);
+    aclrtMallocCached(at: usize, size: u64, _policy: i32) = malloc(at, size, 32, CALL);
+    aclrtMallocWithCfg(at: usize, size: u64, _policy: i32, _cfg: usize) = malloc(at, size, 32, CALL);
 }
 
 fn free(at: usize, call: &str) -> Result<(), i32> {
@@ -42,106 +31,75 @@ fn free(at: usize, call: &str) -> Result<(), i32> {
         && alloc.start == at
         && let Some(user) = race::forget(at, alloc.len)
     {
-        let code = violation(
-            &report::MEM_FREE_IN_FLIGHT,
-            107_000,
-            &format!("{call}: {} bytes while {user} uses them", alloc.asked),
-        );
-        if code != 0 {
-            return Err(code);
-        }
+        let message = format!("{call}: {} bytes while {user} uses them", alloc.asked);
+        report::result(violation(&report::MEM_FREE_IN_FLIGHT, 107_000, &message))?;
     }
     memory::free(at, call).map(drop)
 }
 
-pub(crate) fn aclrtFree(at: usize) -> i32 {
-    answer(|| free(at, "aclrtFree"))
+calls! {
+    aclrtFree(at: usize) = free(at, CALL);
+
+    aclrtFreeWithDevSync(at: usize) = {
+        report::result(super::aclrtSynchronizeDevice())?;
+        free(at, CALL)
+    };
 }
 
-pub(crate) fn aclrtFreeWithDevSync(at: usize) -> i32 {
-    let code = super::aclrtSynchronizeDevice();
-    if code != 0 { code } else { answer(|| free(at, "aclrtFreeWithDevSync")) }
+fn malloc_host(at: usize, size: u64, call: &str) -> Result<(), i32> {
+    if size == 0 {
+        return Err(fail(107_000, &format!("{call}: expected a size above 0, found 0")));
+    }
+    give(at, memory::allocate_host(size as usize), call)
 }
 
-fn malloc_host(at: usize, size: u64, call: &str) -> i32 {
-    answer(|| {
-        if size == 0 {
-            return Err(fail(107_000, &format!("{call}: expected a size above 0, found 0")));
-        }
-        give(at, memory::allocate_host(size as usize), call)
-    })
-}
+calls! {
+    aclrtMallocHost(at: usize, size: u64) = malloc_host(at, size, CALL);
+    aclrtMallocHostWithCfg(at: usize, size: u64, _cfg: usize) = malloc_host(at, size, CALL);
+    aclrtFreeHost(at: usize) = memory::free_host(at, CALL);
+    aclrtFreeHostWithDevSync(at: usize) = memory::free_host(at, CALL);
 
-pub(crate) fn aclrtMallocHost(at: usize, size: u64) -> i32 {
-    malloc_host(at, size, "aclrtMallocHost")
-}
+    aclrtHostRegister(at: usize, size: u64, _kind: i32, device: usize) = {
+        memory::register_host(at, size as usize);
+        give(device, at, CALL)
+    };
 
-pub(crate) fn aclrtMallocHostWithCfg(at: usize, size: u64, _cfg: usize) -> i32 {
-    malloc_host(at, size, "aclrtMallocHostWithCfg")
-}
+    aclrtHostRegisterV2(at: usize, size: u64, _flag: u32) = {
+        memory::register_host(at, size as usize);
+        Ok(())
+    };
 
-pub(crate) fn aclrtFreeHost(at: usize) -> i32 {
-    answer(|| memory::free_host(at, "aclrtFreeHost"))
-}
+    aclrtHostUnregister(at: usize) = memory::free_host(at, CALL);
+    aclrtMemFlush(_at: usize, _size: u64) = Ok(());
+    aclrtMemInvalidate(_at: usize, _size: u64) = Ok(());
 
-pub(crate) fn aclrtFreeHostWithDevSync(at: usize) -> i32 {
-    answer(|| memory::free_host(at, "aclrtFreeHostWithDevSync"))
-}
-
-pub(crate) fn aclrtHostRegister(at: usize, size: u64, _kind: i32, device: usize) -> i32 {
-    memory::register_host(at, size as usize);
-    answer(|| give(device, at, "aclrtHostRegister"))
-}
-
-pub(crate) fn aclrtHostRegisterV2(at: usize, size: u64, _flag: u32) -> i32 {
-    memory::register_host(at, size as usize);
-    0
-}
-
-pub(crate) fn aclrtHostUnregister(at: usize) -> i32 {
-    answer(|| memory::free_host(at, "aclrtHostUnregister"))
-}
-
-pub(crate) fn aclrtMemFlush(_at: usize, _size: u64) -> i32 {
-    0
-}
-
-pub(crate) fn aclrtMemInvalidate(_at: usize, _size: u64) -> i32 {
-    0
-}
-
-pub(crate) fn aclrtGetMemInfo(_attr: i32, free: usize, total: usize) -> i32 {
-    answer(|| {
-        let (device, _) = need("aclrtGetMemInfo")?;
+    aclrtGetMemInfo(_attr: i32, free: usize, total: usize) = {
+        let (device, _) = need(CALL)?;
         let (left, all) = memory::info(device);
-        give(free, left, "aclrtGetMemInfo")?;
-        give(total, all, "aclrtGetMemInfo")
-    })
-}
+        give(free, left, CALL)?;
+        give(total, all, CALL)
+    };
 
-/// One row of 112 bytes: a name of 32, present and peak bytes, 8 reserved words.
-pub(crate) fn aclrtGetMemUsageInfo(device: i32, rows: usize, count: u64, written: usize) -> i32 {
-    answer(|| {
+    /// One row of 112 bytes: a name of 32, present and peak bytes, 8 reserved words.
+    aclrtGetMemUsageInfo(device: i32, rows: usize, count: u64, written: usize) = {
         let (left, all) = memory::info(device as u32);
         if rows != 0 && count > 0 {
             super::give_text(rows, 32, "APP");
-            give(rows + 32, all - left, "aclrtGetMemUsageInfo")?;
-            give(rows + 40, all - left, "aclrtGetMemUsageInfo")?;
+            give(rows + 32, all - left, CALL)?;
+            give(rows + 40, all - left, CALL)?;
         }
-        give(written, 1u64, "aclrtGetMemUsageInfo")
-    })
-}
+        give(written, 1u64, CALL)
+    };
 
-/// Location (id, kind: 0 host, 1 device), page size, four reserved words: 28 bytes.
-pub(crate) fn aclrtPointerGetAttributes(at: usize, out: usize) -> i32 {
-    answer(|| {
+    /// Location (id, kind: 0 host, 1 device), page size, four reserved words: 28 bytes.
+    aclrtPointerGetAttributes(at: usize, out: usize) = {
         let (id, kind) = match memory::device_of(at) {
             Some(device) => (device, 1u32),
             None if memory::is_pinned(at) => (0, 0),
             None => (0, 2),
         };
-        give(out, [id, kind, 4096, 0, 0, 0, 0], "aclrtPointerGetAttributes")
-    })
+        give(out, [id, kind, 4096, 0, 0, 0, 0], CALL)
+    };
 }
 
 /// What one side of a copy is.
@@ -156,14 +114,12 @@ fn side(at: usize, len: usize, device: u32, call: &str) -> Result<Side, i32> {
         Some(owner) => {
             if memory::find(at, len).is_none() {
                 let message = format!("{call}: {len} bytes at {at:#x}, {}", memory::describe(at));
-                violation(&report::MEM_BOUNDS, 107_000, &message);
-                return Err(107_000);
+                return broken(&report::MEM_BOUNDS, 107_000, &message);
             }
             if !memory::may_reach(device, owner) && !memory::may_reach(owner, device) {
                 let message =
                     format!("{call}: memory of device {owner} from device {device} without peer access");
-                violation(&report::MEM_NOT_DEVICE, 107_000, &message);
-                return Err(107_000);
+                return broken(&report::MEM_NOT_DEVICE, 107_000, &message);
             }
             Ok(Side::Device)
         }
@@ -211,10 +167,7 @@ fn accesses(dst: usize, src: usize, len: usize) -> Vec<Access> {
 
 fn host_order(accesses: &[Access], call: &str) -> Result<(), i32> {
     for message in race::host(accesses, call) {
-        let code = violation(&report::RACE, 507_015, &message);
-        if code != 0 {
-            return Err(code);
-        }
+        report::result(violation(&report::RACE, 507_015, &message))?;
     }
     Ok(())
 }
@@ -239,8 +192,9 @@ fn copy(dst: usize, max: u64, src: usize, count: u64, kind: i32, call: &str) -> 
     move_bytes(dst, src, len, call)
 }
 
-pub(crate) fn aclrtMemcpy(dst: usize, max: u64, src: usize, count: u64, kind: i32) -> i32 {
-    answer(|| copy(dst, max, src, count, kind, "aclrtMemcpy"))
+calls! {
+    aclrtMemcpy(dst: usize, max: u64, src: usize, count: u64, kind: i32) =
+        copy(dst, max, src, count, kind, CALL);
 }
 
 fn copy_async(
@@ -272,26 +226,12 @@ fn copy_async(
     Ok(())
 }
 
-pub(crate) fn aclrtMemcpyAsync(
-    dst: usize,
-    max: u64,
-    src: usize,
-    count: u64,
-    kind: i32,
-    stream: usize,
-) -> i32 {
-    answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsync"))
-}
+calls! {
+    aclrtMemcpyAsync(dst: usize, max: u64, src: usize, count: u64, kind: i32, stream: usize) =
+        copy_async(dst, max, src, count, kind, stream, CALL);
 
-pub(crate) fn aclrtMemcpyAsyncWithCondition(
-    dst: usize,
-    max: u64,
-    src: usize,
-    count: u64,
-    kind: i32,
-    stream: usize,
-) -> i32 {
-    answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsyncWithCondition"))
+    aclrtMemcpyAsyncWithCondition(dst: usize, max: u64, src: usize, count: u64, kind: i32, stream: usize) =
+        copy_async(dst, max, src, count, kind, stream, CALL);
 }
 
 /// Copies rows of `width` bytes by `copy`, from places `spitch` apart to places `dpitch` apart; they must not reach into the next
@@ -311,33 +251,18 @@ fn rows(
     (0..height).try_for_each(|row| copy(dst + (row * dpitch) as usize, src + (row * spitch) as usize))
 }
 
-pub(crate) fn aclrtMemcpy2d(
-    dst: usize,
-    dpitch: u64,
-    src: usize,
-    spitch: u64,
-    width: u64,
-    height: u64,
-    kind: i32,
-) -> i32 {
-    let call = "aclrtMemcpy2d";
-    let one = |to, from| copy(to, width, from, width, kind, call);
-    answer(|| rows((dst, dpitch), (src, spitch), width, height, call, one))
-}
+calls! {
+    aclrtMemcpy2d(dst: usize, dpitch: u64, src: usize, spitch: u64, width: u64, height: u64, kind: i32) = {
+        let one = |to, from| copy(to, width, from, width, kind, CALL);
+        rows((dst, dpitch), (src, spitch), width, height, CALL, one)
+    };
 
-pub(crate) fn aclrtMemcpy2dAsync(
-    dst: usize,
-    dpitch: u64,
-    src: usize,
-    spitch: u64,
-    width: u64,
-    height: u64,
-    kind: i32,
-    stream: usize,
-) -> i32 {
-    let call = "aclrtMemcpy2dAsync";
-    let one = |to, from| copy_async(to, width, from, width, kind, stream, call);
-    answer(|| rows((dst, dpitch), (src, spitch), width, height, call, one))
+    aclrtMemcpy2dAsync(
+        dst: usize, dpitch: u64, src: usize, spitch: u64, width: u64, height: u64, kind: i32, stream: usize
+    ) = {
+        let one = |to, from| copy_async(to, width, from, width, kind, stream, CALL);
+        rows((dst, dpitch), (src, spitch), width, height, CALL, one)
+    };
 }
 
 /// Copies by lists of destinations, their sizes, sources and bytes; tells which one failed, where that is asked.
@@ -347,47 +272,30 @@ fn batch(
     failed: usize,
     call: &str,
     copy: impl Fn(usize, u64, usize, u64) -> Result<(), i32>,
-) -> i32 {
+) -> Result<(), i32> {
     let [dsts, maxs, srcs, sizes] = lists;
     let one = |i| copy(take(dsts, i), take(maxs, i), take(srcs, i), take(sizes, i));
-    answer(|| {
-        (0..count as usize).try_for_each(|i| {
-            one(i).or_else(|code| if failed == 0 { Err(code) } else { give(failed, i, call).and(Err(code)) })
-        })
+    (0..count as usize).try_for_each(|i| {
+        one(i).or_else(|code| if failed == 0 { Err(code) } else { give(failed, i, call).and(Err(code)) })
     })
 }
 
-pub(crate) fn aclrtMemcpyBatch(
-    dsts: usize,
-    maxs: usize,
-    srcs: usize,
-    sizes: usize,
-    count: u64,
-    _attributes: usize,
-    _indexes: usize,
-    _number: u64,
-    failed: usize,
-) -> i32 {
-    let call = "aclrtMemcpyBatch";
-    batch([dsts, maxs, srcs, sizes], count, failed, call, |to, max, from, n| copy(to, max, from, n, 4, call))
-}
+calls! {
+    aclrtMemcpyBatch(
+        dsts: usize, maxs: usize, srcs: usize, sizes: usize, count: u64, _attributes: usize, _indexes: usize,
+        _number: u64, failed: usize
+    ) =
+        batch([dsts, maxs, srcs, sizes], count, failed, CALL, |to, max, from, n| {
+            copy(to, max, from, n, 4, CALL)
+        });
 
-pub(crate) fn aclrtMemcpyBatchAsync(
-    dsts: usize,
-    maxs: usize,
-    srcs: usize,
-    sizes: usize,
-    count: u64,
-    _attributes: usize,
-    _indexes: usize,
-    _number: u64,
-    failed: usize,
-    stream: usize,
-) -> i32 {
-    let call = "aclrtMemcpyBatchAsync";
-    batch([dsts, maxs, srcs, sizes], count, failed, call, |to, max, from, n| {
-        copy_async(to, max, from, n, 4, stream, call)
-    })
+    aclrtMemcpyBatchAsync(
+        dsts: usize, maxs: usize, srcs: usize, sizes: usize, count: u64, _attributes: usize, _indexes: usize,
+        _number: u64, failed: usize, stream: usize
+    ) =
+        batch([dsts, maxs, srcs, sizes], count, failed, CALL, |to, max, from, n| {
+            copy_async(to, max, from, n, 4, stream, CALL)
+        });
 }
 
 fn fill(at: usize, max: u64, count: u64, call: &str) -> Result<u32, i32> {
@@ -406,50 +314,40 @@ fn set_bytes(at: usize, value: i32, len: usize, call: &str) -> Result<(), i32> {
     Ok(())
 }
 
-pub(crate) fn aclrtMemset(at: usize, max: u64, value: i32, count: u64) -> i32 {
-    answer(|| {
-        fill(at, max, count, "aclrtMemset")?;
-        host_order(&[Access { start: at, len: count as usize, write: true, view: None }], "aclrtMemset")?;
-        set_bytes(at, value, count as usize, "aclrtMemset")
-    })
-}
+calls! {
+    aclrtMemset(at: usize, max: u64, value: i32, count: u64) = {
+        fill(at, max, count, CALL)?;
+        host_order(&[Access { start: at, len: count as usize, write: true, view: None }], CALL)?;
+        set_bytes(at, value, count as usize, CALL)
+    };
 
-pub(crate) fn aclrtMemsetAsync(at: usize, max: u64, value: i32, count: u64, stream: usize) -> i32 {
-    answer(|| {
-        fill(at, max, count, "aclrtMemsetAsync")?;
-        let stream = resolve(stream, "aclrtMemsetAsync")?;
+    aclrtMemsetAsync(at: usize, max: u64, value: i32, count: u64, stream: usize) = {
+        fill(at, max, count, CALL)?;
+        let stream = resolve(stream, CALL)?;
         let len = count as usize;
-        let run = Box::new(move || set_bytes(at, value, len, "aclrtMemsetAsync"));
+        let run = Box::new(move || set_bytes(at, value, len, CALL));
         let touched = [Access { start: at, len, write: true, view: None }];
-        sched::submit(stream.id, &touched, "aclrtMemsetAsync", Work::Run(run)).map(drop)
-    })
-}
+        sched::submit(stream.id, &touched, CALL, Work::Run(run)).map(drop)
+    };
 
-pub(crate) fn aclrtDeviceCanAccessPeer(can: usize, device: i32, peer: i32) -> i32 {
-    answer(|| give(can, i32::from(device != peer), "aclrtDeviceCanAccessPeer"))
-}
+    aclrtDeviceCanAccessPeer(can: usize, device: i32, peer: i32) = give(can, i32::from(device != peer), CALL);
 
-pub(crate) fn aclrtDeviceEnablePeerAccess(peer: i32, _flags: u32) -> i32 {
-    answer(|| {
-        let (device, _) = need("aclrtDeviceEnablePeerAccess")?;
+    aclrtDeviceEnablePeerAccess(peer: i32, _flags: u32) = {
+        let (device, _) = need(CALL)?;
         memory::peer(device, peer as u32, true);
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtDeviceDisablePeerAccess(peer: i32) -> i32 {
-    answer(|| {
-        let (device, _) = need("aclrtDeviceDisablePeerAccess")?;
+    aclrtDeviceDisablePeerAccess(peer: i32) = {
+        let (device, _) = need(CALL)?;
         memory::peer(device, peer as u32, false);
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtDevicePeerAccessStatus(device: i32, peer: i32, status: usize) -> i32 {
-    answer(|| {
+    aclrtDevicePeerAccessStatus(device: i32, peer: i32, status: usize) = {
         let on = memory::may_reach(device as u32, peer as u32);
-        give(status, i32::from(on), "aclrtDevicePeerAccessStatus")
-    })
+        give(status, i32::from(on), CALL)
+    };
 }
 
 /// Memory without an address. It is the device's again when its handle is gone and nothing is mapped to it.
@@ -477,54 +375,35 @@ struct Mapped {
 
 static MAPPED: std::sync::Mutex<Vec<Mapped>> = std::sync::Mutex::new(Vec::new());
 
-pub(crate) fn aclrtReserveMemAddress(
-    at: usize,
-    size: u64,
-    _alignment: u64,
-    _expect: usize,
-    _flags: u64,
-) -> i32 {
-    answer(|| {
-        let (device, _) = need("aclrtReserveMemAddress")?;
-        let call = "aclrtReserveMemAddress";
-        give(at, memory::reserve_range(device, size as usize, call)?, call)
-    })
-}
+calls! {
+    aclrtReserveMemAddress(at: usize, size: u64, _alignment: u64, _expect: usize, _flags: u64) = {
+        let (device, _) = need(CALL)?;
+        give(at, memory::reserve_range(device, size as usize, CALL)?, CALL)
+    };
 
-pub(crate) fn aclrtReleaseMemAddress(at: usize) -> i32 {
-    answer(|| memory::release_range(at, "aclrtReleaseMemAddress"))
-}
+    aclrtReleaseMemAddress(at: usize) = memory::release_range(at, CALL);
 
-pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags: u64) -> i32 {
-    answer(|| {
-        let (device, _) = need("aclrtMallocPhysical")?;
+    aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags: u64) = {
+        let (device, _) = need(CALL)?;
         if size == 0 || !size.is_multiple_of(2 << 20) {
-            return Err(fail(
-                107_000,
-                &format!("aclrtMallocPhysical: expected a multiple of 2 MiB, found {size}"),
-            ));
+            return Err(fail(107_000, &format!("{CALL}: expected a multiple of 2 MiB, found {size}")));
         }
-        memory::charge(device, size as i64, "aclrtMallocPhysical")?;
-        let made = handles::make(Physical { size: size as usize, device }, "aclrtMallocPhysical");
-        give(handle, made, "aclrtMallocPhysical")
-    })
-}
+        memory::charge(device, size as i64, CALL)?;
+        let made = handles::make(Physical { size: size as usize, device }, CALL);
+        give(handle, made, CALL)
+    };
 
-pub(crate) fn aclrtFreePhysical(handle: usize) -> i32 {
-    answer(|| {
-        handles::destroy::<Physical>(handle, "aclrtFreePhysical", &report::NN_HANDLE, 107_017).map(drop)
-    })
-}
+    aclrtFreePhysical(handle: usize) =
+        handles::destroy::<Physical>(handle, CALL, &report::NN_HANDLE, 107_017).map(drop);
 
-pub(crate) fn aclrtMapMem(at: usize, size: u64, offset: u64, handle: usize, _flags: u64) -> i32 {
-    answer(|| {
-        let physical = handles::get::<Physical>(handle, "aclrtMapMem", &report::NN_HANDLE, 107_017)?;
+    aclrtMapMem(at: usize, size: u64, offset: u64, handle: usize, _flags: u64) = {
+        let physical = handles::get::<Physical>(handle, CALL, &report::NN_HANDLE, 107_017)?;
         if offset.checked_add(size).is_none_or(|end| end as usize > physical.size) {
-            let text = format!("aclrtMapMem: {size} bytes from {offset} on of a handle of {}", physical.size);
+            let text = format!("{CALL}: {size} bytes from {offset} on of a handle of {}", physical.size);
             return Err(fail(107_000, &text));
         }
         if memory::device_of(at).is_some_and(|id| id != physical.device) {
-            let text = format!("aclrtMapMem: memory of device {} at an address of another", physical.device);
+            let text = format!("{CALL}: memory of device {} at an address of another", physical.device);
             return Err(fail(107_000, &text));
         }
         let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -532,31 +411,28 @@ pub(crate) fn aclrtMapMem(at: usize, size: u64, offset: u64, handle: usize, _fla
             // One memory at two addresses has no bytes of its own here.
             return Err(fail(207_000, "aclrtMapMem: the memory is mapped already"));
         }
-        memory::back(at, size as usize, "aclrtMapMem")?;
+        memory::back(at, size as usize, CALL)?;
         mapped.push(Mapped { at, size: size as usize, memory: physical });
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtUnmapMem(at: usize) -> i32 {
-    let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match mapped.iter().position(|m| m.at == at) {
-        Some(i) => {
-            memory::unback(at, mapped.swap_remove(i).size);
-            0
+    aclrtUnmapMem(at: usize) = {
+        let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match mapped.iter().position(|m| m.at == at) {
+            Some(i) => {
+                memory::unback(at, mapped.swap_remove(i).size);
+                Ok(())
+            }
+            None => Err(fail(107_000, &format!("{CALL}: {at:#x} is not mapped"))),
         }
-        None => fail(107_000, &format!("aclrtUnmapMem: {at:#x} is not mapped")),
-    }
-}
+    };
 
-pub(crate) fn aclrtMemGetAllocationGranularity(_prop: usize, _option: i32, granularity: usize) -> i32 {
-    answer(|| give(granularity, 2usize << 20, "aclrtMemGetAllocationGranularity"))
-}
+    aclrtMemGetAllocationGranularity(_prop: usize, _option: i32, granularity: usize) =
+        give(granularity, 2usize << 20, CALL);
 
-pub(crate) fn aclrtCmoAsync(at: usize, size: u64, _kind: i32, stream: usize) -> i32 {
-    answer(|| {
-        let (device, _) = need("aclrtCmoAsync")?;
-        side(at, size as usize, device, "aclrtCmoAsync")?;
-        resolve(stream, "aclrtCmoAsync").map(drop)
-    })
+    aclrtCmoAsync(at: usize, size: u64, _kind: i32, stream: usize) = {
+        let (device, _) = need(CALL)?;
+        side(at, size as usize, device, CALL)?;
+        resolve(stream, CALL).map(drop)
+    };
 }

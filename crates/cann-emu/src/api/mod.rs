@@ -1,5 +1,22 @@
 //! The functions of the interface that the emulator has, by topic. Pointers and handles arrive as `usize`.
 
+/// Functions of the interface, each with what it does: an expression whose error is the code that it answers (0 for none), or
+/// for one with another result that result. `CALL` is the function's name.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? = $does:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) fn $name($($arg: $type),*) -> calls!(@out $($out)?) {
+            #[allow(dead_code)] // not every function names itself
+            const CALL: &str = stringify!($name);
+            calls!(@answer $does $(, $out)?)
+        }
+    )*};
+    (@out) => { i32 };
+    (@out $out:ty) => { $out };
+    (@answer $does:expr) => { $crate::api::answer(|| $does) };
+    (@answer $does:expr, $out:ty) => { $does };
+}
+
 pub mod adapter;
 pub mod callback;
 pub mod collective;

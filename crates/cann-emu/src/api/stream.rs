@@ -1,10 +1,10 @@
 //! Streams.
 
 use super::context::{default_stream, is_default_stream, need};
-use super::{answer, give};
+use super::give;
 use crate::handles;
 use crate::race;
-use crate::report::{self, fail, violation};
+use crate::report::{self, broken, fail, violation};
 use crate::sched::{self, StreamHandle, Work};
 use std::sync::Arc;
 
@@ -16,119 +16,89 @@ pub(crate) fn resolve(handle: usize, call: &str) -> Result<Arc<StreamHandle>, i3
     if stream.context != context {
         let message =
             format!("{call}: the stream belongs to context {}, the current one is {context}", stream.context);
-        violation(&report::STR_CONTEXT, 107_003, &message);
-        return Err(107_003);
+        return broken(&report::STR_CONTEXT, 107_003, &message);
     }
     Ok(stream)
 }
 
-fn create(stream: usize, call: &str) -> i32 {
-    answer(|| {
-        let (device, context) = need(call)?;
-        let handle = handles::make(StreamHandle { id: sched::create(), device, context }, call);
-        give(stream, handle, call)
-    })
+fn create(stream: usize, call: &str) -> Result<(), i32> {
+    let (device, context) = need(call)?;
+    let handle = handles::make(StreamHandle { id: sched::create(), device, context }, call);
+    give(stream, handle, call)
 }
 
-pub(crate) fn aclrtCreateStream(stream: usize) -> i32 {
-    create(stream, "aclrtCreateStream")
+calls! {
+    aclrtCreateStream(stream: usize) = create(stream, CALL);
+    aclrtCreateStreamWithConfig(stream: usize, _priority: u32, _flag: u32) = create(stream, CALL);
 }
 
-pub(crate) fn aclrtCreateStreamWithConfig(stream: usize, _priority: u32, _flag: u32) -> i32 {
-    create(stream, "aclrtCreateStreamWithConfig")
-}
-
-fn destroy(stream: usize, force: bool, call: &str) -> i32 {
-    answer(|| {
-        need(call)?;
-        if stream == 0 || is_default_stream(stream) {
-            return Err(fail(107_000, &format!("{call}: the default stream cannot be destroyed")));
+fn destroy(stream: usize, force: bool, call: &str) -> Result<(), i32> {
+    need(call)?;
+    if stream == 0 || is_default_stream(stream) {
+        return Err(fail(107_000, &format!("{call}: the default stream cannot be destroyed")));
+    }
+    let found = handles::get::<StreamHandle>(stream, call, &report::STR_HANDLE, 107_017)?;
+    if !force && !sched::idle(found.id) {
+        let waited = sched::synchronise(found.id, None, -1);
+        if crate::knobs::knobs().violation == crate::knobs::OnViolation::Abort {
+            violation(&report::STR_BUSY, 0, &format!("{call}: the stream still had work"));
         }
-        let found = handles::get::<StreamHandle>(stream, call, &report::STR_HANDLE, 107_017)?;
-        if !force && !sched::idle(found.id) {
-            let waited = sched::synchronise(found.id, None, -1);
-            if crate::knobs::knobs().violation == crate::knobs::OnViolation::Abort {
-                violation(&report::STR_BUSY, 0, &format!("{call}: the stream still had work"));
-            }
-            waited?;
+        waited?;
+    }
+    sched::destroy(found.id);
+    handles::destroy::<StreamHandle>(stream, call, &report::STR_HANDLE, 107_017)?;
+    Ok(())
+}
+
+calls! {
+    aclrtDestroyStream(stream: usize) = destroy(stream, false, CALL);
+    aclrtDestroyStreamForce(stream: usize) = destroy(stream, true, CALL);
+    aclrtSynchronizeStream(stream: usize) = sched::synchronise(resolve(stream, CALL)?.id, None, -1);
+
+    aclrtSynchronizeStreamWithTimeout(stream: usize, timeout: i32) =
+        sched::synchronise(resolve(stream, CALL)?.id, None, timeout);
+}
+
+fn all(timeout: i32, call: &str) -> Result<(), i32> {
+    let (device, _) = need(call)?;
+    let mut outcome = Ok(());
+    for (handle, _) in handles::live_of("aclrtStream") {
+        if let Some(s) = handles::peek::<StreamHandle>(handle)
+            && s.device == device
+        {
+            outcome = outcome.and(sched::synchronise(s.id, None, timeout));
         }
-        sched::destroy(found.id);
-        handles::destroy::<StreamHandle>(stream, call, &report::STR_HANDLE, 107_017)?;
-        Ok(())
-    })
+    }
+    outcome
 }
 
-pub(crate) fn aclrtDestroyStream(stream: usize) -> i32 {
-    destroy(stream, false, "aclrtDestroyStream")
-}
+calls! {
+    aclrtSynchronizeDevice() = all(-1, CALL);
+    aclrtSynchronizeDeviceWithTimeout(timeout: i32) = all(timeout, CALL);
 
-pub(crate) fn aclrtDestroyStreamForce(stream: usize) -> i32 {
-    destroy(stream, true, "aclrtDestroyStreamForce")
-}
-
-pub(crate) fn aclrtSynchronizeStream(stream: usize) -> i32 {
-    answer(|| sched::synchronise(resolve(stream, "aclrtSynchronizeStream")?.id, None, -1))
-}
-
-pub(crate) fn aclrtSynchronizeStreamWithTimeout(stream: usize, timeout: i32) -> i32 {
-    answer(|| sched::synchronise(resolve(stream, "aclrtSynchronizeStreamWithTimeout")?.id, None, timeout))
-}
-
-fn all(timeout: i32, call: &str) -> i32 {
-    answer(|| {
-        let (device, _) = need(call)?;
-        let mut outcome = Ok(());
-        for (handle, _) in handles::live_of("aclrtStream") {
-            if let Some(s) = handles::peek::<StreamHandle>(handle)
-                && s.device == device
-            {
-                outcome = outcome.and(sched::synchronise(s.id, None, timeout));
-            }
-        }
-        outcome
-    })
-}
-
-pub(crate) fn aclrtSynchronizeDevice() -> i32 {
-    all(-1, "aclrtSynchronizeDevice")
-}
-
-pub(crate) fn aclrtSynchronizeDeviceWithTimeout(timeout: i32) -> i32 {
-    all(timeout, "aclrtSynchronizeDeviceWithTimeout")
-}
-
-pub(crate) fn aclrtStreamQuery(stream: usize, status: usize) -> i32 {
-    answer(|| {
-        let found = resolve(stream, "aclrtStreamQuery")?;
+    aclrtStreamQuery(stream: usize, status: usize) = {
+        let found = resolve(stream, CALL)?;
         let clock = race::stamp(found.id);
         let done = sched::is_done(found.id, None);
         if done {
             race::synchronised(&clock);
         }
-        give(status, i32::from(!done), "aclrtStreamQuery")
-    })
-}
+        give(status, i32::from(!done), CALL)
+    };
 
-pub(crate) fn aclrtStreamGetId(stream: usize, id: usize) -> i32 {
-    answer(|| give(id, resolve(stream, "aclrtStreamGetId")?.id as i32, "aclrtStreamGetId"))
-}
+    aclrtStreamGetId(stream: usize, id: usize) = give(id, resolve(stream, CALL)?.id as i32, CALL);
 
-pub(crate) fn aclrtStreamGetPriority(stream: usize, priority: usize) -> i32 {
-    answer(|| {
-        resolve(stream, "aclrtStreamGetPriority")?;
-        give(priority, 0u32, "aclrtStreamGetPriority")
-    })
-}
+    aclrtStreamGetPriority(stream: usize, priority: usize) = {
+        resolve(stream, CALL)?;
+        give(priority, 0u32, CALL)
+    };
 
-pub(crate) fn aclrtStreamAbort(stream: usize) -> i32 {
-    answer(|| {
-        sched::abort(resolve(stream, "aclrtStreamAbort")?.id, 107_023);
+    aclrtStreamAbort(stream: usize) = {
+        sched::abort(resolve(stream, CALL)?.id, 107_023);
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtDeviceTaskAbort(device: i32, _timeout: u32) -> i32 {
-    answer(|| {
+    aclrtDeviceTaskAbort(device: i32, _timeout: u32) = {
         for (handle, _) in handles::live_of("aclrtStream") {
             if let Some(s) = handles::peek::<StreamHandle>(handle)
                 && s.device == device as u32
@@ -137,39 +107,29 @@ pub(crate) fn aclrtDeviceTaskAbort(device: i32, _timeout: u32) -> i32 {
             }
         }
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtSetStreamFailureMode(stream: usize, mode: u64) -> i32 {
-    answer(|| {
-        sched::stop_on_failure(resolve(stream, "aclrtSetStreamFailureMode")?.id, mode == 1);
+    aclrtSetStreamFailureMode(stream: usize, mode: u64) = {
+        sched::stop_on_failure(resolve(stream, CALL)?.id, mode == 1);
         Ok(())
-    })
-}
+    };
 
-pub(crate) fn aclrtSetStreamOverflowSwitch(stream: usize, _flag: u32) -> i32 {
-    answer(|| resolve(stream, "aclrtSetStreamOverflowSwitch").map(drop))
-}
+    aclrtSetStreamOverflowSwitch(stream: usize, _flag: u32) = resolve(stream, CALL).map(drop);
 
-pub(crate) fn aclrtGetStreamOverflowSwitch(stream: usize, flag: usize) -> i32 {
-    answer(|| {
-        resolve(stream, "aclrtGetStreamOverflowSwitch")?;
-        give(flag, 0u32, "aclrtGetStreamOverflowSwitch")
-    })
-}
+    aclrtGetStreamOverflowSwitch(stream: usize, flag: usize) = {
+        resolve(stream, CALL)?;
+        give(flag, 0u32, CALL)
+    };
 
-pub(crate) fn aclrtSetStreamAttribute(stream: usize, _kind: i32, _value: usize) -> i32 {
-    answer(|| resolve(stream, "aclrtSetStreamAttribute").map(drop))
-}
+    aclrtSetStreamAttribute(stream: usize, _kind: i32, _value: usize) = resolve(stream, CALL).map(drop);
 
-pub(crate) fn aclrtGetStreamAvailableNum(count: usize) -> i32 {
-    answer(|| {
+    aclrtGetStreamAvailableNum(count: usize) = {
         give(
             count,
             2048u32 - handles::live_of("aclrtStream").len().min(2048) as u32,
-            "aclrtGetStreamAvailableNum",
+            CALL,
         )
-    })
+    };
 }
 
 /// A function of the program as a step of a stream.
@@ -190,6 +150,7 @@ fn call_host(stream: usize, function: usize, argument: usize, call: &str) -> Res
     sched::submit(stream.id, &[], call, Work::Run(run)).map(drop)
 }
 
-pub(crate) fn aclrtLaunchHostFunc(stream: usize, function: usize, argument: usize) -> i32 {
-    answer(|| call_host(stream, function, argument, "aclrtLaunchHostFunc"))
+calls! {
+    aclrtLaunchHostFunc(stream: usize, function: usize, argument: usize) =
+        call_host(stream, function, argument, CALL);
 }

@@ -14,7 +14,7 @@ use crate::handles::{self, Handled};
 use crate::knobs::noise;
 use crate::memory;
 use crate::race::Access;
-use crate::report::{self, Site, fail, violation};
+use crate::report::{self, Site, fail, result, violation};
 use crate::sched::{self, Work};
 use contract::Role;
 use exec::{Call, Value};
@@ -115,10 +115,6 @@ fn check_view(view: &View, name: &str, device: u32, call: &str) -> Result<(), i3
         return result(violation(rule, 161_002, &message));
     }
     Ok(())
-}
-
-fn result(code: i32) -> Result<(), i32> {
-    if code == 0 { Ok(()) } else { Err(code) }
 }
 
 /// The first phase of any operator.
