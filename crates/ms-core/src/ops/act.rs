@@ -2,20 +2,10 @@
 
 use super::layout::op;
 use super::only;
-use crate::shard_state::{self, InputStates, OutputState};
-use crate::{Activation, BackwardCx, Digit, Grads, Graph, Op, Result, Saved, Var};
+use crate::{Activation, BackwardCx, Graph, Op, Result, Saved, Var};
 
 struct Swiglu(Saved);
-
-impl Op for Swiglu {
-    fn name(&self) -> &'static str {
-        "swiglu"
-    }
-
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        Ok(vec![Some(cx.device.swiglu_backward(&only(dys), &self.0.get(cx.device)?)?)])
-    }
-}
+op!(Swiglu, "swiglu", |op, cx, dy| Ok(vec![Some(cx.device.swiglu_backward(&dy, &op.0.get(cx.device)?)?)]));
 
 /// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`. Saves `x`, from which the result can be recomputed.
 ///
@@ -29,21 +19,7 @@ pub fn swiglu(g: &mut Graph, x: &Var) -> Result<Var> {
 }
 
 struct Add;
-
-impl Op for Add {
-    fn name(&self) -> &'static str {
-        "add"
-    }
-
-    fn shard_state(&self, _: Digit, inputs: InputStates<'_>) -> OutputState {
-        shard_state::additive(inputs)
-    }
-
-    fn backward(self: Box<Self>, _: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let dy = only(dys);
-        Ok(vec![Some(dy.clone()), Some(dy)])
-    }
-}
+op!(Add, "add", additive, |_op, _cx, dy| Ok(vec![Some(dy.clone()), Some(dy)]));
 
 /// `a + b`, element by element. Saves nothing.
 ///

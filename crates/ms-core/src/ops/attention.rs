@@ -1,10 +1,11 @@
 //! Preparation of queries and keys (norm and rotation), and attention.
 
+use super::layout::op;
 use super::only;
 use crate::shard_state::{self, InputStates, OutputState};
 use crate::{
-    AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Grads, Graph, HeadLayout, Op,
-    QkNorm, QkvRows, Result, Rotary, Saved, Segment, Tensor, TensorSpec, Var,
+    AttentionDropout, AttentionOptions, BackwardCx, Device, Digit, Error, Graph, HeadLayout, Op, QkNorm,
+    QkvRows, Result, Rotary, Saved, Segment, Tensor, TensorSpec, Var,
 };
 use std::sync::Arc;
 
@@ -17,43 +18,35 @@ struct PrepareQkv {
     rotary: Rotary,
     positions: Tensor,
 }
-
-impl Op for PrepareQkv {
-    fn name(&self) -> &'static str {
-        "prepare_qkv"
+op!(PrepareQkv, "prepare_qkv", |op, cx, dprepared| {
+    let PrepareQkv { qkv, rstd, heads, norm, rotary, positions } = op;
+    let device = cx.device.clone();
+    let (Some((q, k, eps)), Some(qkv)) = (norm, qkv) else {
+        let d =
+            device.prepare_qkv_backward(dprepared, &rstd, &rstd, heads, None, None, &rotary, &positions)?;
+        return Ok(vec![Some(d), None, None]);
+    };
+    let (qkv, q, k) = (qkv.get(&device)?, q.get(&device)?, k.get(&device)?);
+    // Two small gradients from one kernel: they go through temporaries, because the two main gradients cannot be borrowed at
+    // once.
+    let mut dq = Tensor::zeros(device.arena(), q.dtype().wide(), q.shape());
+    let mut dk = Tensor::zeros(device.arena(), k.dtype().wide(), k.shape());
+    let norm = QkNorm { q: &q, k: &k, eps };
+    let d = device.prepare_qkv_backward(
+        dprepared,
+        &qkv,
+        &rstd,
+        heads,
+        Some(&norm),
+        Some((&mut dq, &mut dk)),
+        &rotary,
+        &positions,
+    )?;
+    for (input, dw) in [(1, dq), (2, dk)] {
+        cx.accumulate(input, move |device, grad| device.accumulate(grad, &dw, 1.0))?;
     }
-
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let Self { qkv, rstd, heads, norm, rotary, positions } = *self;
-        let device = cx.device.clone();
-        let dprepared = only(dys);
-        let (Some((q, k, eps)), Some(qkv)) = (norm, qkv) else {
-            let d = device
-                .prepare_qkv_backward(dprepared, &rstd, &rstd, heads, None, None, &rotary, &positions)?;
-            return Ok(vec![Some(d), None, None]);
-        };
-        let (qkv, q, k) = (qkv.get(&device)?, q.get(&device)?, k.get(&device)?);
-        // Two small gradients from one kernel: they go through temporaries, because the two main gradients
-        // cannot be borrowed at once.
-        let mut dq = Tensor::zeros(device.arena(), q.dtype().wide(), q.shape());
-        let mut dk = Tensor::zeros(device.arena(), k.dtype().wide(), k.shape());
-        let norm = QkNorm { q: &q, k: &k, eps };
-        let d = device.prepare_qkv_backward(
-            dprepared,
-            &qkv,
-            &rstd,
-            heads,
-            Some(&norm),
-            Some((&mut dq, &mut dk)),
-            &rotary,
-            &positions,
-        )?;
-        for (input, dw) in [(1, dq), (2, dk)] {
-            cx.accumulate(input, move |device, grad| device.accumulate(grad, &dw, 1.0))?;
-        }
-        Ok(vec![Some(d), None, None])
-    }
-}
+    Ok(vec![Some(d), None, None])
+});
 
 /// Optional per-head RMSNorm of queries and keys (scales `[D]`, eps), then rotation, on packed rows `[T,(N+2G)D]`; see
 /// [`HeadLayout`]. Saves the unprepared rows and `rstd` when there is a norm.
@@ -96,32 +89,20 @@ struct Attention {
     options: AttentionOptions,
     dropout: Option<AttentionDropout>,
 }
-
-impl Op for Attention {
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
-    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
-        shard_state::token_mixing(along, inputs, 0..1)
-    }
-
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let Self { qkv, out, lse, sinks, heads, segments, options, dropout } = *self;
-        let dout = only(dys);
-        let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
-        let dropout = dropout.as_ref();
-        let rows = QkvRows::Packed(&qkv);
-        let d = cx.device.attention_backward(&dout, rows, &out, &lse, heads, &segments, &options, dropout)?;
-        let dsinks = match sinks {
-            Some((param, values)) => cx.weight_gradient(1, param, move |device, grad| {
-                device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
-            })?,
-            None => None,
-        };
-        Ok(d.into_parts().map(Some).chain([dsinks]).collect())
-    }
-}
+op!(Attention, "attention", sees 0..1, |op, cx, dout| {
+    let Attention { qkv, out, lse, sinks, heads, segments, options, dropout } = op;
+    let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
+    let dropout = dropout.as_ref();
+    let rows = QkvRows::Packed(&qkv);
+    let d = cx.device.attention_backward(&dout, rows, &out, &lse, heads, &segments, &options, dropout)?;
+    let dsinks = match sinks {
+        Some((param, values)) => cx.weight_gradient(1, param, move |device, grad| {
+            device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
+        })?,
+        None => None,
+    };
+    Ok(d.into_parts().map(Some).chain([dsinks]).collect())
+});
 
 /// Causal attention inside each segment of prepared packed rows: `[T,N·D]`. Saves rows, output and the log of each row's
 /// softmax sum, not the probabilities. `sinks[N]` is one extra score per head, for a key whose value is zero. What `dropout`
@@ -188,25 +169,18 @@ struct Picked {
     options: AttentionOptions,
 }
 
-impl Op for Picked {
-    fn name(&self) -> &'static str {
-        "attention_picked"
-    }
-
-    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
-        // Tokens see each other's keys, in the last of the inputs.
-        let keys = inputs.len() - 1;
-        shard_state::token_mixing(along, inputs, keys..keys + 1)
-    }
-
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let Self { rows, out, lse, heads, picks, options } = *self;
-        let (rows, out) = (rows.try_map(|rows| rows.get(cx.device))?, out.get(cx.device)?);
-        let (dy, rows) = (only(dys), rows.as_ref());
-        let d = cx.device.attention_picked_backward(&dy, rows, &out, &lse, heads, &picks, &options)?;
-        Ok(d.into_parts().map(Some).collect())
-    }
+/// Tokens see each other's keys, in the last of the inputs.
+fn sees_keys(along: Digit, inputs: InputStates<'_>) -> OutputState {
+    let keys = inputs.len() - 1;
+    shard_state::token_mixing(along, inputs, keys..keys + 1)
 }
+op!(Picked, "attention_picked", (sees_keys), |op, cx, dy| {
+    let Picked { rows, out, lse, heads, picks, options } = op;
+    let (rows, out) = (rows.try_map(|rows| rows.get(cx.device))?, out.get(cx.device)?);
+    let rows = rows.as_ref();
+    let d = cx.device.attention_picked_backward(&dy, rows, &out, &lse, heads, &picks, &options)?;
+    Ok(d.into_parts().map(Some).collect())
+});
 
 /// Attention of prepared rows over the keys `picks[T,P]` only (row numbers, or -1): `[T,N·D]`. Saves rows, output and the log
 /// of each row's softmax sum.

@@ -1,35 +1,29 @@
 //! Token embedding.
 
+use super::layout::op;
 use super::only;
 use crate::shard_state::{self, InputStates, OutputState, ShardState};
-use crate::{BackwardCx, Digit, Grads, Graph, Op, Result, Tensor, Var, VocabShare};
+use crate::{BackwardCx, Digit, Graph, Op, Result, Tensor, Var, VocabShare};
 
 struct Embedding {
     ids: Tensor,
     share: VocabShare,
 }
 
-impl Op for Embedding {
-    fn name(&self) -> &'static str {
-        "embedding"
-    }
-
-    fn shard_state(&self, _: Digit, inputs: InputStates<'_>) -> OutputState {
-        match inputs {
-            // Rows of other ranks are zero.
-            [Some(ShardState::Sharded)] => Ok(Some(ShardState::Partial)),
-            // Each rank has the embeddings of its own tokens.
-            [Some(ShardState::Replicated)] => Ok(Some(ShardState::Tokens)),
-            _ => shard_state::nonlinear(inputs),
-        }
-    }
-
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let (dy, Self { ids, share }) = (only(dys), *self);
-        cx.accumulate(0, move |device, dtable| device.embedding_backward(dtable, &dy, &ids, share))?;
-        Ok(vec![None])
+fn of_rows(_: Digit, inputs: InputStates<'_>) -> OutputState {
+    match inputs {
+        // Rows of other ranks are zero.
+        [Some(ShardState::Sharded)] => Ok(Some(ShardState::Partial)),
+        // Each rank has the embeddings of its own tokens.
+        [Some(ShardState::Replicated)] => Ok(Some(ShardState::Tokens)),
+        _ => shard_state::nonlinear(inputs),
     }
 }
+op!(Embedding, "embedding", (of_rows), |op, cx, dy| {
+    let Embedding { ids, share } = op;
+    cx.accumulate(0, move |device, dtable| device.embedding_backward(dtable, &dy, &ids, share))?;
+    Ok(vec![None])
+});
 
 /// Rows `ids[T]` (i32) of `table[V,H]`: `[T,H]`. Saves `ids`.
 ///

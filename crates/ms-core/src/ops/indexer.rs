@@ -1,8 +1,9 @@
 //! The loss that trains an indexer next to the attention whose keys it picks.
 
+use super::layout::op;
 use super::only;
 use crate::shard_state::{self, InputStates, OutputState, ShardState, StateConflict};
-use crate::{BackwardCx, Digit, Divergence, Grads, Graph, IndexerInputs, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Digit, Divergence, Graph, IndexerInputs, Op, Result, Tensor, Var};
 
 /// The target of an indexer.
 #[derive(Clone, Copy)]
@@ -22,25 +23,18 @@ struct IndexerLoss {
     gradients: [Tensor; 3],
 }
 
-impl Op for IndexerLoss {
-    fn name(&self) -> &'static str {
-        "indexer_loss"
-    }
-
-    fn shard_state(&self, along: Digit, inputs: InputStates<'_>) -> OutputState {
-        let [of_out, indexer @ ..] = inputs else { return Err(StateConflict) };
-        match shard_state::token_mixing(along, indexer, 1..2)? {
-            // Every rank trains the indexer on its own tokens, and with values that tensor-parallel ranks have in common.
-            None | Some(ShardState::Constant | ShardState::Invariant | ShardState::Tokens) => Ok(*of_out),
-            Some(_) => Err(StateConflict),
-        }
-    }
-
-    fn backward(self: Box<Self>, _: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let [dq, dk, dw] = self.gradients;
-        Ok(vec![Some(only(dys)), Some(dq), Some(dk), Some(dw)])
+fn of_output(along: Digit, inputs: InputStates<'_>) -> OutputState {
+    let [of_out, indexer @ ..] = inputs else { return Err(StateConflict) };
+    match shard_state::token_mixing(along, indexer, 1..2)? {
+        // Every rank trains the indexer on its own tokens, and with values that tensor-parallel ranks have in common.
+        None | Some(ShardState::Constant | ShardState::Invariant | ShardState::Tokens) => Ok(*of_out),
+        Some(_) => Err(StateConflict),
     }
 }
+op!(IndexerLoss, "indexer_loss", (of_output), |op, _cx, dy| {
+    let [dq, dk, dw] = op.gradients;
+    Ok(vec![Some(dy), Some(dq), Some(dk), Some(dw)])
+});
 
 /// Returns `out`, an output of the layer, unchanged. Its backward pass sends the gradients of a loss to the indexer's queries
 /// `q[T,N·D]`, keys `k[C,D]` and head weights `w[T,N]` (unrounded): `factor` times the sum over queries of the divergence

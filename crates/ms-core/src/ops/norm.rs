@@ -1,6 +1,7 @@
 //! RMSNorm, alone and fused with a residual addition, and LayerNorm.
 
-use super::only;
+use super::layout::op;
+use super::{all, only};
 use crate::{BackwardCx, Grads, Graph, Norm, Op, Result, Saved, Tensor, Var};
 
 struct RmsNorm {
@@ -25,16 +26,7 @@ impl RmsNorm {
     }
 }
 
-impl Op for RmsNorm {
-    fn name(&self) -> &'static str {
-        "rms_norm"
-    }
-
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let dx = self.dx(cx, 1, &only(dys), None)?;
-        Ok(vec![Some(dx), None])
-    }
-}
+op!(RmsNorm, "rms_norm", |op, cx, dy| Ok(vec![Some(op.dx(cx, 1, &dy, None)?), None]));
 
 struct AddRmsNorm(RmsNorm);
 
@@ -90,24 +82,16 @@ struct LayerNorm {
     stats: Tensor,
     shifted: bool,
 }
-
-impl Op for LayerNorm {
-    fn name(&self) -> &'static str {
-        "layer_norm"
+op!(LayerNorm, "layer_norm", |op, cx, dy| {
+    let [x, w] = all([op.x, op.w], cx.device)?;
+    let (dx, dwb) = cx.device.layer_norm_backward(&dy, &x, &w, &op.stats)?;
+    for input in 0..1 + usize::from(op.shifted) {
+        let d = dwb.rows(input, 1)?;
+        let d = d.reshape([d.numel()])?;
+        cx.accumulate(1 + input, move |device, grad| device.accumulate(grad, &d, 1.0))?;
     }
-
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, dys: Grads) -> Result<Grads> {
-        let Self { x, w, stats, shifted } = *self;
-        let (x, w) = (x.get(cx.device)?, w.get(cx.device)?);
-        let (dx, dwb) = cx.device.layer_norm_backward(&only(dys), &x, &w, &stats)?;
-        for input in 0..1 + usize::from(shifted) {
-            let d = dwb.rows(input, 1)?;
-            let d = d.reshape([d.numel()])?;
-            cx.accumulate(1 + input, move |device, grad| device.accumulate(grad, &d, 1.0))?;
-        }
-        Ok(vec![Some(dx), None, None])
-    }
-}
+    Ok(vec![Some(dx), None, None])
+});
 
 /// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Saves `x`, `w`, `b`, from which the result can be
 /// recomputed, and `[T,2]` numbers.
