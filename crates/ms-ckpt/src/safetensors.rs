@@ -9,19 +9,7 @@ pub use container::{Entry, Header, write_header};
 
 /// The element type that a file names; `None`: one that this toolchain does not compute with.
 pub fn dtype(name: &str) -> Option<DType> {
-    Some(match name {
-        "F64" => DType::F64,
-        "F32" => DType::F32,
-        "F16" => DType::F16,
-        "BF16" => DType::Bf16,
-        "I64" => DType::I64,
-        "I32" => DType::I32,
-        "I16" => DType::I16,
-        "I8" => DType::I8,
-        "U8" => DType::U8,
-        "BOOL" => DType::Bool,
-        _ => return None,
-    })
+    DType::ALL.into_iter().find(|&dtype| dtype_name(dtype) == name)
 }
 
 /// The container's name of a dtype.

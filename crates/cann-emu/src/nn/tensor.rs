@@ -29,63 +29,46 @@ pub enum Dtype {
     Other(i32),
 }
 
+/// The numbers of `aclDataType`.
+const CODES: [(i32, Dtype); 16] = [
+    (0, Dtype::F32),
+    (1, Dtype::F16),
+    (2, Dtype::I8),
+    (3, Dtype::I32),
+    (4, Dtype::U8),
+    (6, Dtype::I16),
+    (7, Dtype::U16),
+    (8, Dtype::U32),
+    (9, Dtype::I64),
+    (10, Dtype::U64),
+    (11, Dtype::F64),
+    (12, Dtype::Bool),
+    (16, Dtype::C64),
+    (17, Dtype::C128),
+    (27, Dtype::Bf16),
+    (33, Dtype::C32),
+];
+
 impl Dtype {
     /// From the number of `aclDataType`.
     pub fn from_acl(code: i32) -> Dtype {
-        match code {
-            0 => Dtype::F32,
-            1 => Dtype::F16,
-            2 => Dtype::I8,
-            3 => Dtype::I32,
-            4 => Dtype::U8,
-            6 => Dtype::I16,
-            7 => Dtype::U16,
-            8 => Dtype::U32,
-            9 => Dtype::I64,
-            10 => Dtype::U64,
-            11 => Dtype::F64,
-            12 => Dtype::Bool,
-            16 => Dtype::C64,
-            17 => Dtype::C128,
-            27 => Dtype::Bf16,
-            33 => Dtype::C32,
-            other => Dtype::Other(other),
-        }
+        CODES.iter().find(|row| row.0 == code).map_or(Dtype::Other(code), |row| row.1)
     }
     /// The number of `aclDataType`.
     pub fn code(self) -> i32 {
-        match self {
-            Dtype::F32 => 0,
-            Dtype::F16 => 1,
-            Dtype::I8 => 2,
-            Dtype::I32 => 3,
-            Dtype::U8 => 4,
-            Dtype::I16 => 6,
-            Dtype::U16 => 7,
-            Dtype::U32 => 8,
-            Dtype::I64 => 9,
-            Dtype::U64 => 10,
-            Dtype::F64 => 11,
-            Dtype::Bool => 12,
-            Dtype::C64 => 16,
-            Dtype::C128 => 17,
-            Dtype::Bf16 => 27,
-            Dtype::C32 => 33,
-            Dtype::Other(code) => code,
-        }
+        let Dtype::Other(code) = self else {
+            return CODES.iter().find(|row| row.1 == self).expect("every type but others has a number").0;
+        };
+        code
     }
     /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {
-            Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
+            Dtype::I8 | Dtype::U8 | Dtype::Bool | Dtype::Other(_) => 1,
             Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
             Dtype::F32 | Dtype::I32 | Dtype::U32 | Dtype::C32 => 4,
             Dtype::F64 | Dtype::I64 | Dtype::U64 | Dtype::C64 => 8,
             Dtype::C128 => 16,
-            Dtype::Other(code) => match code {
-                34..=38 => 1,
-                _ => 1,
-            },
         }
     }
     /// Of a float kind.

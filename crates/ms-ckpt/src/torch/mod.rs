@@ -8,12 +8,14 @@ mod file;
 mod legacy;
 pub(crate) mod pickle;
 mod read;
+mod types;
 mod write;
 
 pub(crate) use file::Archive;
 pub use file::{TensorView, TorchFile};
-pub(crate) use read::{MAX_DIMS, torch_dtype};
+pub(crate) use read::MAX_DIMS;
 pub use read::{Node, TensorRef};
+pub(crate) use types::{torch_dtype, type_name};
 pub(crate) use write::{
-    Key, Object, Writer, archive_bytes, archive_of, int as put_int, text as put_text, type_name,
+    Key, Object, Writer, archive_bytes, archive_of, int as put_int, text as put_text,
 };

@@ -6,6 +6,7 @@ use ms_core::DType;
 use serde_json::{Map, Value};
 
 use super::pickle::{Id, Obj, Pickle};
+use super::types::{storage_dtype, torch_dtype, type_name};
 
 /// A value of a `.pt` file.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,38 +87,6 @@ struct Reader<'a> {
 /// Unfolds the root of a pickle.
 pub(super) fn unfold(pickle: &Pickle) -> Result<Node, String> {
     Reader { pickle, left: MAX_NODES }.node(pickle.root, 0)
-}
-
-fn storage_dtype(name: &str) -> Option<(Option<DType>, &str)> {
-    Some(match name {
-        "torch.FloatStorage" => (Some(DType::F32), "float32"),
-        "torch.DoubleStorage" => (Some(DType::F64), "float64"),
-        "torch.HalfStorage" => (Some(DType::F16), "float16"),
-        "torch.BFloat16Storage" => (Some(DType::Bf16), "bfloat16"),
-        "torch.LongStorage" => (Some(DType::I64), "int64"),
-        "torch.IntStorage" => (Some(DType::I32), "int32"),
-        "torch.ShortStorage" => (Some(DType::I16), "int16"),
-        "torch.CharStorage" => (Some(DType::I8), "int8"),
-        "torch.ByteStorage" => (Some(DType::U8), "uint8"),
-        "torch.BoolStorage" => (Some(DType::Bool), "bool"),
-        _ => return None,
-    })
-}
-
-pub(crate) fn torch_dtype(name: &str) -> Option<DType> {
-    Some(match name {
-        "torch.float32" | "torch.float" => DType::F32,
-        "torch.float64" | "torch.double" => DType::F64,
-        "torch.float16" | "torch.half" => DType::F16,
-        "torch.bfloat16" => DType::Bf16,
-        "torch.int64" | "torch.long" => DType::I64,
-        "torch.int32" | "torch.int" => DType::I32,
-        "torch.int16" | "torch.short" => DType::I16,
-        "torch.int8" => DType::I8,
-        "torch.uint8" => DType::U8,
-        "torch.bool" => DType::Bool,
-        _ => return None,
-    })
 }
 
 impl Reader<'_> {
@@ -297,7 +266,8 @@ impl Reader<'_> {
             let name = text(id)?;
             (torch_dtype(name), name)
         } else {
-            storage_dtype(class).ok_or_else(|| format!("unknown storage {class}"))?
+            let dtype = storage_dtype(class).ok_or_else(|| format!("unknown storage {class}"))?;
+            (Some(dtype), type_name(dtype))
         };
         let (shape, strides) = (self.sizes(shape)?, self.sizes(strides)?);
         if shape.len() != strides.len() {

@@ -5,6 +5,8 @@ use std::io::Write;
 use ms_core::DType;
 use serde_json::{Map, Value};
 
+use super::types::{storage_class, type_name};
+
 /// A value to be pickled.
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
@@ -189,35 +191,7 @@ fn put(out: &mut Vec<u8>, object: &Object) {
     }
 }
 
-/// Name of a type in the module `torch`.
-pub(crate) fn type_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "float64",
-        DType::F32 => "float32",
-        DType::F16 => "float16",
-        DType::Bf16 => "bfloat16",
-        DType::I64 => "int64",
-        DType::I32 => "int32",
-        DType::I16 => "int16",
-        DType::I8 => "int8",
-        DType::U8 => "uint8",
-        DType::Bool => "bool",
-    }
-}
-
 fn tensor(out: &mut Vec<u8>, storage: usize, dtype: DType, shape: &[usize]) {
-    let class = match dtype {
-        DType::F64 => "DoubleStorage",
-        DType::F32 => "FloatStorage",
-        DType::F16 => "HalfStorage",
-        DType::Bf16 => "BFloat16Storage",
-        DType::I64 => "LongStorage",
-        DType::I32 => "IntStorage",
-        DType::I16 => "ShortStorage",
-        DType::I8 => "CharStorage",
-        DType::U8 => "ByteStorage",
-        DType::Bool => "BoolStorage",
-    };
     let tuple = |out: &mut Vec<u8>, sizes: &[usize]| {
         out.push(b'(');
         sizes.iter().for_each(|&n| int(out, n as i64));
@@ -230,7 +204,7 @@ fn tensor(out: &mut Vec<u8>, storage: usize, dtype: DType, shape: &[usize]) {
     global(out, "torch._utils", "_rebuild_tensor_v2");
     out.extend_from_slice(b"((");
     text(out, "storage");
-    global(out, "torch", class);
+    global(out, "torch", storage_class(dtype));
     text(out, &storage.to_string());
     text(out, "cpu");
     int(out, shape.iter().product::<usize>() as i64);
