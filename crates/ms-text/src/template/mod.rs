@@ -19,9 +19,11 @@ pub use encode::is_function_call;
 pub use message::{Message, Role, ToolCall, Turn};
 
 use crate::{Result, Tokenizer};
+use serde::Deserialize;
 
 /// One element of a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "table::PieceRow")]
 pub enum Piece {
     /// Text with placeholders such as `{{content}}`.
     Text(String),
@@ -34,7 +36,8 @@ pub enum Piece {
 }
 
 /// How the pieces of a conversation are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// System pieces come before the first message.
     #[default]
@@ -42,6 +45,7 @@ pub enum Algorithm {
     /// The rendered system text is put in front of the first user text.
     Llama2,
     /// As LlamaFactory does it: no separators, and another cut.
+    #[serde(rename = "lf")]
     LlamaFactory,
     /// Basic with thoughts taken out or put in, and `LlamaFactory`'s cut.
     Reasoning,
@@ -59,7 +63,8 @@ pub enum Effort {
 }
 
 /// How a list of tools becomes part of the system text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ToolFormat {
     /// The `Action:` / `Action Input:` description.
     #[default]

@@ -14,17 +14,19 @@ struct Row {
     name: String,
     #[serde(default)]
     head: bool,
-    algorithm: Option<String>,
     #[serde(default)]
-    prefix: Vec<PieceRow>,
-    system: Option<Vec<PieceRow>>,
-    user: Option<Vec<PieceRow>>,
-    assistant: Option<Vec<PieceRow>>,
-    observation: Option<Vec<PieceRow>>,
-    function: Option<Vec<PieceRow>>,
+    algorithm: Algorithm,
     #[serde(default)]
-    separator: Vec<PieceRow>,
-    tools: Option<String>,
+    prefix: Vec<Piece>,
+    system: Option<Vec<Piece>>,
+    user: Option<Vec<Piece>>,
+    assistant: Option<Vec<Piece>>,
+    observation: Option<Vec<Piece>>,
+    function: Option<Vec<Piece>>,
+    #[serde(default)]
+    separator: Vec<Piece>,
+    #[serde(default)]
+    tools: ToolFormat,
     #[serde(default)]
     default_system: String,
     #[serde(default)]
@@ -41,9 +43,10 @@ fn think_words() -> (String, String) {
     ("<think>\n".into(), "\n</think>\n\n".into())
 }
 
+/// How a row spells a piece.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum PieceRow {
+pub(super) enum PieceRow {
     Text(String),
     Token { token: String },
     Special { special: Special },
@@ -51,7 +54,7 @@ enum PieceRow {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Special {
+pub(super) enum Special {
     Bos,
     Eos,
 }
@@ -118,32 +121,19 @@ impl Lists {
 
 impl From<Row> for Template {
     fn from(row: Row) -> Self {
-        let pieces = |list: Vec<PieceRow>| list.into_iter().map(Piece::from).collect::<Vec<_>>();
         let lists = Lists {
-            prefix: pieces(row.prefix),
-            system: row.system.map(pieces),
-            user: row.user.map(pieces),
-            assistant: row.assistant.map(pieces),
-            observation: row.observation.map(pieces),
-            function: row.function.map(pieces),
-            separator: pieces(row.separator),
+            prefix: row.prefix,
+            system: row.system,
+            user: row.user,
+            assistant: row.assistant,
+            observation: row.observation,
+            function: row.function,
+            separator: row.separator,
         };
         Self {
             head_only: row.head,
-            algorithm: match row.algorithm.as_deref() {
-                None => Algorithm::Basic,
-                Some("llama2") => Algorithm::Llama2,
-                Some("lf") => Algorithm::LlamaFactory,
-                Some("reasoning") => Algorithm::Reasoning,
-                Some("deepseek4") => Algorithm::DeepSeek4,
-                Some(other) => unreachable!("table.json names the algorithm {other}"),
-            },
-            tools: match row.tools.as_deref() {
-                None => ToolFormat::Default,
-                Some("none") => ToolFormat::None,
-                Some("qwen") => ToolFormat::Qwen,
-                Some(other) => unreachable!("table.json names the tool format {other}"),
-            },
+            algorithm: row.algorithm,
+            tools: row.tools,
             default_system: row.default_system,
             stop_words: row.stop_words,
             replace_eos: row.replace_eos,
