@@ -22,6 +22,7 @@ use crate::checkpoint::Checkpoint;
 use crate::layout::peft;
 use crate::name::{Matrix as Half, Name};
 use crate::stored::{Global, Piece, Stored};
+use crate::torch::TensorView;
 use crate::{Error, Mapped, Result};
 
 /// A matrix that is being made, or a stack of them.
@@ -202,15 +203,8 @@ impl Checkpoint {
     fn hold(&mut self, matrices: Vec<Matrix>) {
         for m in matrices {
             self.files.push(Mapped::held(&self.root, m.bytes));
-            self.stored.push(Stored {
-                name: m.name.to_string(),
-                file: self.files.len() - 1,
-                dtype: m.dtype,
-                shape: m.shape.clone(),
-                start: 0,
-                strides: None,
-                quantised: None,
-            });
+            let view = TensorView { dtype: m.dtype, shape: m.shape.clone(), start: 0, strides: None };
+            self.stored.push(Stored::of(m.name.to_string(), self.files.len() - 1, view));
             let shape = Shape::new(&m.shape);
             let piece = Piece {
                 stored: self.stored.len() - 1,

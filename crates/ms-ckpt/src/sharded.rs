@@ -35,6 +35,7 @@ use crate::name::Names;
 use crate::plan::{self, Plan};
 use crate::runs::RunIndex;
 use crate::stored::{Global, Piece as Part, Stored};
+use crate::torch::TensorView;
 use crate::{Error, Mapped, Result, checksums, dcp, safetensors};
 use ms_files::AtomicFolder;
 
@@ -394,15 +395,8 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                     let dtype = safetensors::dtype(&t.dtype)
                         .ok_or_else(|| wrong(format!("dtype {} is not supported", t.dtype)))?;
                     keys.insert(t.name.clone(), stored.len());
-                    stored.push(Stored {
-                        name: t.name,
-                        file: files.len(),
-                        dtype,
-                        shape: t.shape,
-                        start: t.start,
-                        strides: None,
-                        quantised: None,
-                    });
+                    let view = TensorView { dtype, shape: t.shape, start: t.start, strides: None };
+                    stored.push(Stored::of(t.name, files.len(), view));
                 }
                 files.push(file);
                 by_file.insert(part.file.clone(), keys);

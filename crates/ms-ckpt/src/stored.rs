@@ -11,6 +11,7 @@ use crate::fp8::Blocks;
 use crate::mxfp4::Factors;
 use crate::name::Name;
 use crate::nf4::Quantised;
+use crate::torch::TensorView;
 
 /// A tensor as it lies in a file.
 #[derive(Clone, Debug)]
@@ -48,6 +49,12 @@ pub(crate) enum Codes {
 }
 
 impl Stored {
+    /// A tensor whose elements stand in a file as they are.
+    pub(crate) fn of(name: impl Into<String>, file: usize, at: TensorView) -> Self {
+        let TensorView { dtype, shape, start, strides } = at;
+        Self { name: name.into(), file, dtype, shape, start, strides, quantised: None }
+    }
+
     /// A tensor that no file has and that stands for zeros.
     pub(crate) fn zeros(name: String, dtype: DType, shape: Vec<usize>) -> Self {
         Self { name, file: 0, dtype, shape, start: 0, strides: None, quantised: Some(Arc::new(Codes::Zeros)) }

@@ -298,15 +298,9 @@ impl Opened<'_> {
             };
             for buffer in flat_buffers(mapped.path(), one, &view)?.unwrap_or_default() {
                 let rows = buffer.starts.map(|start| {
-                    self.stored.push(Stored {
-                        name: key.to_owned(),
-                        file,
-                        dtype: DType::F32,
-                        shape: vec![buffer.numel],
-                        start,
-                        strides: None,
-                        quantised: None,
-                    });
+                    let shape = vec![buffer.numel];
+                    let view = TensorView { dtype: DType::F32, shape, start, strides: None };
+                    self.stored.push(Stored::of(key, file, view));
                     vec![(0, self.stored.len() - 1)]
                 });
                 flats.push(Flat { numel: buffer.numel, rows });

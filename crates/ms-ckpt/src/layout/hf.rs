@@ -14,7 +14,7 @@ use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
 use crate::name::Name;
 use crate::stored::{Codes, Global, Piece, Stored};
-use crate::torch::{Node, TorchFile};
+use crate::torch::{Node, TensorView, TorchFile};
 use crate::{Error, Mapped, Result, fp8, safetensors};
 
 /// Name of the file that says which tensor is in which file.
@@ -88,15 +88,8 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
                 safetensors::dtype(&t.dtype).or(codes.is_some().then_some(DType::Bf16)).ok_or_else(|| {
                     Error::malformed(path, format!("tensor {}: dtype {} is not supported", t.name, t.dtype))
                 })?;
-            stored.push(Stored {
-                name: t.name,
-                file,
-                dtype,
-                shape: t.shape,
-                start: t.start,
-                strides: None,
-                quantised: codes,
-            });
+            let view = TensorView { dtype, shape: t.shape, start: t.start, strides: None };
+            stored.push(Stored { quantised: codes, ..Stored::of(t.name, file, view) });
         }
         return Ok((mapped, stored));
     }
@@ -106,16 +99,7 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
     };
     for (name, node) in entries {
         let Node::Tensor(tensor) = node else { continue };
-        let view = torch.view(name, tensor)?;
-        stored.push(Stored {
-            name: name.clone(),
-            file,
-            dtype: view.dtype,
-            shape: view.shape,
-            start: view.start,
-            strides: view.strides,
-            quantised: None,
-        });
+        stored.push(Stored::of(name, file, torch.view(name, tensor)?));
     }
     Ok((torch.into_file(), stored))
 }

@@ -132,8 +132,7 @@ impl States {
             let stored = |name: String, node: Option<&Node>| -> Result<Option<Stored>> {
                 let Some(Node::Tensor(tensor)) = node else { return Ok(None) };
                 let view = torch.view(&name, tensor)?;
-                let (dtype, shape, start, strides) = (view.dtype, view.shape, view.start, view.strides);
-                Ok(Some(Stored { name, file, dtype, shape, start, strides, quantised: None }))
+                Ok(Some(Stored::of(name, file, view)))
             };
             let mut groups = Vec::new();
             for (g, group) in inner(optimizer).get("param_groups").map_or(&[][..], items).iter().enumerate() {
@@ -255,15 +254,9 @@ impl States {
             };
             for (i, at) in inside.into_iter().zip(places) {
                 for (slot, (start, part)) in out[i].iter_mut().zip(buffer.starts.iter().zip(BUFFERS)) {
-                    *slot = Some(Stored {
-                        name: part.to_owned(),
-                        file: self.file,
-                        dtype: DType::F32,
-                        shape: shapes[i].clone(),
-                        start: start + at * 4,
-                        strides: None,
-                        quantised: None,
-                    });
+                    let (dtype, shape, start) = (DType::F32, shapes[i].clone(), start + at * 4);
+                    let view = TensorView { dtype, shape, start, strides: None };
+                    *slot = Some(Stored::of(part, self.file, view));
                 }
             }
         }

@@ -56,15 +56,8 @@ pub(super) fn rank_file(
             if tensors.insert((chunk, name.clone()), stored.len()).is_some() {
                 return Err(Error::malformed(path, format!("tensor {name} occurs twice")));
             }
-            stored.push(Stored {
-                name: if number.is_empty() { name } else { format!("{key}/{name}") },
-                file,
-                dtype: view.dtype,
-                shape: view.shape,
-                start: view.start,
-                strides: view.strides,
-                quantised,
-            });
+            let name = if number.is_empty() { name } else { format!("{key}/{name}") };
+            stored.push(Stored { quantised, ..Stored::of(name, file, view) });
         }
     }
     match chunks {

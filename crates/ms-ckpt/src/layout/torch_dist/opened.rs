@@ -166,15 +166,7 @@ impl Opened<'_> {
         let chunk = &tensor.chunks[number];
         let file = self.file(&chunk.file)?;
         let view = dcp::chunk_view(&self.files[file], key, tensor, chunk)?;
-        self.stored.push(Stored {
-            name: key.to_owned(),
-            file,
-            dtype: view.dtype,
-            shape: view.shape,
-            start: view.start,
-            strides: view.strides,
-            quantised: None,
-        });
+        self.stored.push(Stored::of(key, file, view));
         self.chunks.insert((key.to_owned(), number), self.stored.len() - 1);
         self.used.insert(key.to_owned());
         Ok(self.stored.len() - 1)
