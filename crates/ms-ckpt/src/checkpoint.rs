@@ -87,6 +87,27 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// A folder's checkpoint without tensors, from before the first iteration.
+    pub(crate) fn empty(root: &Path, form: Form, config: ModelConfig) -> Self {
+        Self {
+            root: root.to_owned(),
+            form,
+            config,
+            config_json: None,
+            files: Vec::new(),
+            stored: Vec::new(),
+            globals: BTreeMap::new(),
+            iteration: 0,
+            args: Map::new(),
+            state: Value::Null,
+            via: None,
+            adapters: Adapters::new(),
+            copies: Vec::new(),
+            torn: None,
+            merge: None,
+        }
+    }
+
     /// Folder that was opened.
     pub fn root(&self) -> &Path {
         &self.root

@@ -26,7 +26,6 @@ use ms_spec::ModelConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
 pub use crate::iterations::MANIFEST;
 use crate::iterations::{iteration_name, write_tracker};
@@ -433,9 +432,6 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
     let config_json = beside.is_file().then(|| hf::read_json(&beside)).transpose()?;
     let args = manifest.state["args"].as_object().cloned().unwrap_or_else(Map::new);
     Ok(Checkpoint {
-        root: root.to_owned(),
-        form: Form::Sharded,
-        config,
         config_json,
         files,
         stored,
@@ -443,10 +439,6 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
         iteration: manifest.iteration,
         args,
         state: manifest.state,
-        via: None,
-        adapters: Adapters::new(),
-        copies: Vec::new(),
-        torn: None,
-        merge: None,
+        ..Checkpoint::empty(root, Form::Sharded, config)
     })
 }

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::names::{Named, Names};
 use super::number::number_in;
-use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
 use crate::name::Name;
 use crate::stored::{Codes, Global, Piece, Stored};
@@ -139,21 +138,11 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     let globals = assemble(path, &config, &files, &mut stored, &by_name)?;
     report_unused(path, &config, &stored, &by_name, &globals);
     Ok(Checkpoint {
-        root: path.to_owned(),
-        form: Form::Hf,
-        config,
         config_json: Some(config_json),
         files,
         stored,
         globals,
-        iteration: 0,
-        args: serde_json::Map::new(),
-        state: Value::Null,
-        via: None,
-        adapters: Adapters::new(),
-        copies: Vec::new(),
-        torn: None,
-        merge: None,
+        ..Checkpoint::empty(path, Form::Hf, config)
     })
 }
 

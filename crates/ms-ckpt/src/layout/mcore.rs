@@ -35,9 +35,6 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     opened.stored.extend(states);
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);
     Ok(Checkpoint {
-        root: root.to_owned(),
-        form: if spelling.legacy { Form::Legacy } else { Form::Mcore },
-        config,
         config_json,
         files: opened.files,
         stored: opened.stored,
@@ -45,10 +42,9 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         iteration: iteration_of(folder).or(iteration).unwrap_or(0),
         args: opened.args,
         state: opened.state,
-        via: None,
         adapters,
         copies,
         torn,
-        merge: None,
+        ..Checkpoint::empty(root, if spelling.legacy { Form::Legacy } else { Form::Mcore }, config)
     })
 }

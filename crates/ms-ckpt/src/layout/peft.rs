@@ -104,21 +104,12 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
     }
     let args = [("lora_r", "r"), ("lora_alpha", "lora_alpha")];
     Ok(Checkpoint {
-        root: path.to_owned(),
-        form: Form::Peft,
-        config: config.clone(),
-        config_json: None,
         files: vec![file],
         stored,
         globals,
-        iteration: 0,
         args: args.map(|(name, key)| (name.to_owned(), settings[key].clone())).into_iter().collect(),
-        state: Value::Null,
-        via: None,
         adapters,
-        copies: Vec::new(),
-        torn: None,
-        merge: None,
+        ..Checkpoint::empty(path, Form::Peft, config.clone())
     })
 }
 

@@ -26,7 +26,6 @@ use super::described::describe;
 use super::fsdp2;
 use super::hints::Hints;
 use super::number::number_in;
-use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Form};
 use crate::dcp::{self, Metadata, Tensor};
 use crate::iterations::{TRACKER, iteration_of, read_tracker};
@@ -87,9 +86,6 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     opened.report_unused();
     let Opened { files, stored, .. } = opened;
     let mut checkpoint = Checkpoint {
-        root: root.to_owned(),
-        form: Form::TorchDist,
-        config,
         config_json,
         files,
         stored,
@@ -97,11 +93,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         iteration: iteration_of(folder).or(iteration).unwrap_or(0),
         args,
         state,
-        via: None,
-        adapters: Adapters::new(),
-        copies: Vec::new(),
-        torn: None,
-        merge: None,
+        ..Checkpoint::empty(root, Form::TorchDist, config)
     };
     buckets::settle(&mut checkpoint, folder, ways)?;
     Ok(checkpoint)
