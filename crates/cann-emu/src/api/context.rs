@@ -82,19 +82,26 @@ pub(super) fn visible() -> u32 {
     )
 }
 
+/// The number of one more context.
+fn new_context() -> u64 {
+    with(|c| {
+        c.next += 1;
+        c.alive.push(c.next);
+        c.next
+    })
+}
+
 calls! {
     aclrtGetDeviceCount(count: usize) = give(count, visible(), CALL);
 
     aclrtSetDevice(device: i32) = {
         if let Some(code) = report::fault("lost", CALL) {
-            return Err(fail(
-                code.parse().unwrap_or(507_010),
-                "aclrtSetDevice: lost heartbeat of the device (injected)",
-            ));
+            let text = format!("{CALL}: lost heartbeat of the device (injected)");
+            return Err(fail(code.parse().unwrap_or(507_010), &text));
         }
         if device < 0 || device as u32 >= visible() {
-            let text =
-                format!("{CALL}: expected a device of 0 to {}, found {device}", visible().max(1) - 1);
+            let last = visible().max(1) - 1;
+            let text = format!("{CALL}: expected a device of 0 to {last}, found {device}");
             return Err(fail(107_001, &text));
         }
         let device = device as u32;
@@ -107,11 +114,7 @@ calls! {
         let default = match known {
             Some(d) => d,
             None => {
-                let id = with(|c| {
-                    c.next += 1;
-                    c.alive.push(c.next);
-                    c.next
-                });
+                let id = new_context();
                 let handle = handles::make(Context { id, device }, CALL);
                 let mine = Default_ { handle, id, count: 1 };
                 let d = with(|c| {
@@ -198,11 +201,7 @@ calls! {
             return Err(fail(107_001, &format!("{CALL}: no device {device}")));
         }
         let device = device as u32;
-        let id = with(|c| {
-            c.next += 1;
-            c.alive.push(c.next);
-            c.next
-        });
+        let id = new_context();
         let handle = handles::make(Context { id, device }, CALL);
         CURRENT.with(|c| c.set(Some((device, id, handle))));
         give(context, handle, CALL)

@@ -123,13 +123,8 @@ calls! {
 
     aclrtSetStreamAttribute(stream: usize, _kind: i32, _value: usize) = resolve(stream, CALL).map(drop);
 
-    aclrtGetStreamAvailableNum(count: usize) = {
-        give(
-            count,
-            2048u32 - handles::live_of("aclrtStream").len().min(2048) as u32,
-            CALL,
-        )
-    };
+    aclrtGetStreamAvailableNum(count: usize) =
+        give(count, 2048u32 - handles::live_of("aclrtStream").len().min(2048) as u32, CALL);
 }
 
 /// A function of the program as a step of a stream.
