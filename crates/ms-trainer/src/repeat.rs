@@ -220,8 +220,7 @@ mod tests {
     fn of_many_pairs_a_few_are_worked_at() {
         let (one, v, chunks) = (Chain::new(1, 1, false), Chain::new(8, 2, true), Chain::new(8, 2, false));
         let late = Order::Interleaved { group: 8, forwards_first: false };
-        for (order, chain, most) in
-            [(Order::OneFOneB, one, 6), (Order::DualPipeV, v, 20), (late, chunks, 20)]
+        for (order, chain, most) in [(Order::OneFOneB, one, 6), (Order::DualPipeV, v, 20), (late, chunks, 20)]
         {
             for stage in 0..chain.stages() {
                 let of = |many| {

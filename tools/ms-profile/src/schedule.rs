@@ -53,7 +53,8 @@ pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
 fn kept_whole(schedule: &Schedule) -> Vec<usize> {
     let last = schedule.chain.len() - 1;
     let of_stage = |stage: usize| {
-        let beyond = schedule.recomputed_in_bubble(stage, |chunk| schedule.chain.position(stage, chunk) == last);
+        let beyond =
+            schedule.recomputed_in_bubble(stage, |chunk| schedule.chain.position(stage, chunk) == last);
         let (mut now, mut most) = (0usize, 0);
         for action in schedule.stages[stage].iter().filter(|a| !beyond.contains(&a.pass())) {
             match action {

@@ -1,8 +1,8 @@
 //! Events.
 
 use super::context::need;
-use super::stream::resolve;
 use super::give;
+use super::stream::resolve;
 use crate::handles;
 use crate::knobs::knobs;
 use crate::report::{self, broken, fail};

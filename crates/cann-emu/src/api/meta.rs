@@ -87,7 +87,11 @@ calls! {
 }
 
 /// Destroys a list and its elements.
-fn destroy_list<L: Handled, E: Handled>(handle: usize, call: &str, elements: fn(&L) -> &[usize]) -> Result<(), i32> {
+fn destroy_list<L: Handled, E: Handled>(
+    handle: usize,
+    call: &str,
+    elements: fn(&L) -> &[usize],
+) -> Result<(), i32> {
     if handle == 0 {
         return Ok(());
     }
@@ -196,7 +200,12 @@ calls! {
 }
 
 /// Writes how many elements a list or array has.
-fn give_len<T: Handled + 'static>(handle: usize, size: usize, call: &str, len: fn(&T) -> usize) -> Result<(), i32> {
+fn give_len<T: Handled + 'static>(
+    handle: usize,
+    size: usize,
+    call: &str,
+    len: fn(&T) -> usize,
+) -> Result<(), i32> {
     let found = handles::get::<T>(handle, call, &report::NN_HANDLE, 161_002)?;
     give(size, len(&found) as u64, call)
 }

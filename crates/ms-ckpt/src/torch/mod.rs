@@ -16,6 +16,4 @@ pub use file::{TensorView, TorchFile};
 pub(crate) use read::MAX_DIMS;
 pub use read::{Node, TensorRef};
 pub(crate) use types::{torch_dtype, type_name};
-pub(crate) use write::{
-    Key, Object, Writer, archive_bytes, archive_of, int as put_int, text as put_text,
-};
+pub(crate) use write::{Key, Object, Writer, archive_bytes, archive_of, int as put_int, text as put_text};

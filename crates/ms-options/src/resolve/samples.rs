@@ -417,7 +417,9 @@ fn stored_samples(
     let reset_attention_mask = upstream_of(all).keeps_documents_apart(reset_position_ids, reset_attention);
     let documents = match ids.transpose()? {
         _ if !resets.contains(&true) => None,
-        Some(Ends { eod, .. }) => Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss }),
+        Some(Ends { eod, .. }) => {
+            Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss })
+        }
         None => bail!(need_eod(resets)),
     };
     Ok(DataKind::Safetensors { path: PathBuf::from(file), documents })
