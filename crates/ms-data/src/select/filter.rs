@@ -2,6 +2,7 @@
 
 use super::words;
 use crate::{Error, Result};
+use Measure::{Text, Tokens};
 use regex::Regex;
 use std::collections::HashSet;
 
@@ -19,45 +20,33 @@ enum Rule {
     MatchesNot(Regex),
 }
 
-/// What a rule measures of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a rule measures.
+#[derive(Clone, Copy, Debug)]
 enum Measure {
-    Bytes,
-    Chars,
-    Words,
-    Lines,
+    /// Tokens of the row's first column.
     Tokens,
-    MeanWord,
-    MeanLine,
-    LongestLine,
-    Letters,
-    Digits,
-    Upper,
-    Symbols,
-    Broken,
-    RepeatedLines,
-    RepeatedWords,
-    RepeatedPhrases,
+    /// What a function says of a text.
+    Text(fn(&str) -> f64),
 }
 
-/// Names of measures, as rules spell them.
+/// Measures by their names, as rules spell them.
 const MEASURES: [(&str, Measure); 16] = [
-    ("bytes", Measure::Bytes),
-    ("chars", Measure::Chars),
-    ("words", Measure::Words),
-    ("lines", Measure::Lines),
-    ("tokens", Measure::Tokens),
-    ("mean-word", Measure::MeanWord),
-    ("mean-line", Measure::MeanLine),
-    ("longest-line", Measure::LongestLine),
-    ("letters", Measure::Letters),
-    ("digits", Measure::Digits),
-    ("upper", Measure::Upper),
-    ("symbols", Measure::Symbols),
-    ("broken", Measure::Broken),
-    ("repeated-lines", Measure::RepeatedLines),
-    ("repeated-words", Measure::RepeatedWords),
-    ("repeated-phrases", Measure::RepeatedPhrases),
+    ("bytes", Text(|text| text.len() as f64)),
+    ("chars", Text(|text| chars(text) as f64)),
+    ("words", Text(|text| words(text).count() as f64)),
+    ("lines", Text(|text| text.lines().count() as f64)),
+    ("tokens", Tokens),
+    ("mean-word", Text(|text| share(words(text).map(chars).sum(), words(text).count()))),
+    ("mean-line", Text(|text| share(text.lines().map(chars).sum(), text.lines().count()))),
+    ("longest-line", Text(|text| text.lines().map(chars).max().unwrap_or(0) as f64)),
+    ("letters", Text(|text| share_of(visible(text), |c| c.is_alphabetic()))),
+    ("digits", Text(|text| share_of(visible(text), |c| c.is_numeric()))),
+    ("upper", Text(|text| share_of(text.chars().filter(|c| c.is_alphabetic()), |c| c.is_uppercase()))),
+    ("symbols", Text(|text| share_of(visible(text), |c| !c.is_alphanumeric()))),
+    ("broken", Text(|text| share_of(visible(text), |c| c.is_control() || *c == char::REPLACEMENT_CHARACTER))),
+    ("repeated-lines", Text(|text| repeated(text.lines().map(str::trim).filter(|line| !line.is_empty())))),
+    ("repeated-words", Text(|text| repeated(words(text)))),
+    ("repeated-phrases", Text(|text| repeated(words(text).collect::<Vec<_>>().windows(PHRASE)))),
 ];
 
 /// Words of a phrase.
@@ -102,15 +91,15 @@ impl Filter {
 
     /// Whether it is about tokens, not about text.
     pub fn of_tokens(&self) -> bool {
-        matches!(self.rule, Rule::AtLeast(Measure::Tokens, _) | Rule::AtMost(Measure::Tokens, _))
+        matches!(self.rule, Rule::AtLeast(Tokens, _) | Rule::AtMost(Tokens, _))
     }
 
     /// Whether a text keeps the rule; a rule about tokens is kept by every text.
     pub fn keeps(&self, text: &str) -> bool {
         match &self.rule {
-            Rule::AtLeast(Measure::Tokens, _) | Rule::AtMost(Measure::Tokens, _) => true,
-            Rule::AtLeast(measure, least) => measure.of(text) >= *least,
-            Rule::AtMost(measure, most) => measure.of(text) <= *most,
+            Rule::AtLeast(Tokens, _) | Rule::AtMost(Tokens, _) => true,
+            Rule::AtLeast(Text(measure), least) => measure(text) >= *least,
+            Rule::AtMost(Text(measure), most) => measure(text) <= *most,
             Rule::Matches(regex) => regex.is_match(text),
             Rule::MatchesNot(regex) => !regex.is_match(text),
         }
@@ -119,46 +108,27 @@ impl Filter {
     /// Whether a row of this many tokens passes the filter.
     pub fn keeps_tokens(&self, tokens: usize) -> bool {
         match self.rule {
-            Rule::AtLeast(Measure::Tokens, least) => tokens as f64 >= least,
-            Rule::AtMost(Measure::Tokens, most) => tokens as f64 <= most,
+            Rule::AtLeast(Tokens, least) => tokens as f64 >= least,
+            Rule::AtMost(Tokens, most) => tokens as f64 <= most,
             _ => true,
         }
     }
 }
 
-impl Measure {
-    fn of(self, text: &str) -> f64 {
-        let share = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        let visible = || text.chars().filter(|c| !c.is_whitespace());
-        let share_of = |wanted: fn(&char) -> bool| share(visible().filter(wanted).count(), visible().count());
-        match self {
-            Self::Bytes => text.len() as f64,
-            Self::Chars => text.chars().count() as f64,
-            Self::Words => words(text).count() as f64,
-            Self::Lines => text.lines().count() as f64,
-            Self::Tokens => f64::NAN,
-            Self::MeanWord => share(words(text).map(|w| w.chars().count()).sum(), words(text).count()),
-            Self::MeanLine => share(text.lines().map(|l| l.chars().count()).sum(), text.lines().count()),
-            Self::LongestLine => text.lines().map(|l| l.chars().count()).max().unwrap_or(0) as f64,
-            Self::Letters => share_of(|c| c.is_alphabetic()),
-            Self::Digits => share_of(|c| c.is_numeric()),
-            Self::Symbols => share_of(|c| !c.is_alphanumeric()),
-            Self::Broken => share_of(|c| c.is_control() || *c == char::REPLACEMENT_CHARACTER),
-            Self::Upper => {
-                let letters = || text.chars().filter(|c| c.is_alphabetic());
-                share(letters().filter(|c| c.is_uppercase()).count(), letters().count())
-            }
-            Self::RepeatedLines => {
-                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-                repeated(lines)
-            }
-            Self::RepeatedWords => repeated(words(text)),
-            Self::RepeatedPhrases => {
-                let all: Vec<&str> = words(text).collect();
-                repeated(all.windows(PHRASE))
-            }
-        }
-    }
+fn chars(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn share(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn share_of(chars: impl Iterator<Item = char> + Clone, wanted: fn(&char) -> bool) -> f64 {
+    share(chars.clone().filter(wanted).count(), chars.count())
+}
+
+fn visible(text: &str) -> impl Iterator<Item = char> + Clone {
+    text.chars().filter(|c| !c.is_whitespace())
 }
 
 /// Share of the items that occurred before.
@@ -169,7 +139,7 @@ fn repeated<T: std::hash::Hash + Eq>(items: impl Iterator<Item = T>) -> f64 {
         all += 1;
         again += usize::from(!seen.insert(item));
     }
-    if all == 0 { 0.0 } else { again as f64 / all as f64 }
+    share(again, all)
 }
 
 #[cfg(test)]

@@ -59,11 +59,11 @@ fn halves(k: &Call, x: &View, dim: &str) -> Result<(Vec<f64>, usize, i64), Fault
 }
 
 /// y = f(a, b) of the two halves of a dimension.
-fn gated(k: &Call, dim: &str, f: impl Fn(f64, f64) -> f64) -> Outcome {
+fn gated(k: &Call, dim: &str, out: &str, f: impl Fn(f64, f64) -> f64) -> Outcome {
     let (x, n, d) = halves(k, at(k, 0)?, dim)?;
     let h = n / 2;
     let v = x.chunks(n.max(1)).flat_map(|row| (0..h).map(|i| f(row[i], row[h + i])).collect::<Vec<_>>());
-    let (out, _) = rows(k.t("out|y")?, &[d])?;
+    let (out, _) = rows(k.t(out)?, &[d])?;
     k.put_view(&out, &Values::F(v.collect()))
 }
 
@@ -97,16 +97,8 @@ fn gated_grad(
 fn geglu(k: &Call) -> Outcome {
     let left = k.flag("activateLeft").unwrap_or(false);
     let gelu = if k.int("approximate")? == 1 { sp::gelu_tanh } else { sp::gelu };
-    gated_two(k, "out", |a, b| if left { gelu(a) * b } else { a * gelu(b) })?;
-    gated_two(k, "outGelu", |a, b| if left { gelu(a) } else { gelu(b) })
-}
-
-fn gated_two(k: &Call, out: &str, f: impl Fn(f64, f64) -> f64) -> Outcome {
-    let (x, n, d) = halves(k, at(k, 0)?, "dim")?;
-    let h = n / 2;
-    let v = x.chunks(n.max(1)).flat_map(|row| (0..h).map(|i| f(row[i], row[h + i])).collect::<Vec<_>>());
-    let (out, _) = rows(k.t(out)?, &[d])?;
-    k.put_view(&out, &Values::F(v.collect()))
+    gated(k, "dim", "out", |a, b| if left { gelu(a) * b } else { a * gelu(b) })?;
+    gated(k, "dim", "outGelu", |a, b| if left { gelu(a) } else { gelu(b) })
 }
 
 fn geglu_grad(k: &Call) -> Outcome {
@@ -357,14 +349,14 @@ pub(super) static OPS: &[Row] = &[
     ("InplaceRReluWithNoise", "self:F noise:F inout(self,noise)", rrelu),
     ("Logit", "input:F", logit),
     ("LogitGrad", "x:F dy:F same(x,dy)", logit_grad),
-    ("Glu", "self:FD even(self,dim)", |k| gated(k, "dim", |a, b| a * sp::sigmoid(b))),
+    ("Glu", "self:FD even(self,dim)", |k| gated(k, "dim", "out", |a, b| a * sp::sigmoid(b))),
     ("GluBackward", "gradOut:FD even(self,dim) out(out)", |k| {
         gated_grad(k, "gradOut", "self", "dim", "out", |g, a, b| {
             let t = sp::sigmoid(b);
             (g * t, g * a * t * (1.0 - t))
         })
     }),
-    ("SwiGlu", "x:F contig(x) even(x,dim) type(x,out)", |k| gated(k, "dim", |a, b| sp::silu(a) * b)),
+    ("SwiGlu", "x:F contig(x) even(x,dim) type(x,out)", |k| gated(k, "dim", "out", |a, b| sp::silu(a) * b)),
     ("SwiGluGrad", "x:F yGrad:F contig(x,yGrad) even(x,dim) same(x,out)", swiglu_grad),
     ("GeGlu", "self:F even(self,dim)", geglu),
     ("GeGluV3", "self:F even(self,dim)", geglu),
