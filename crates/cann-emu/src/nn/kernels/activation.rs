@@ -51,16 +51,16 @@ fn elu_grad(k: &Call) -> Outcome {
     k.put_view(out, &Values::F(g.iter().zip(&x).map(f).collect()))
 }
 
-/// Halves along a dimension.
-fn halves(k: &Call, x: &View, dim: &str) -> Result<(Vec<f64>, usize, i64), Fault> {
-    let dim = wrap(k.int(dim)?, x.dims.len())? as i64;
+/// Halves along `dim`.
+fn halves(k: &Call, x: &View) -> Result<(Vec<f64>, usize, i64), Fault> {
+    let dim = wrap(k.int("dim")?, x.dims.len())? as i64;
     let (moved, n) = rows(x, &[dim])?;
     Ok((moved.load(k.decl.name)?.floats(), n, dim))
 }
 
-/// y = f(a, b) of the two halves of a dimension.
-fn gated(k: &Call, dim: &str, out: &str, f: impl Fn(f64, f64) -> f64) -> Outcome {
-    let (x, n, d) = halves(k, at(k, 0)?, dim)?;
+/// y = f(a, b) of the two halves of `dim`.
+fn gated(k: &Call, out: &str, f: impl Fn(f64, f64) -> f64) -> Outcome {
+    let (x, n, d) = halves(k, at(k, 0)?)?;
     let h = n / 2;
     let v = x.chunks(n.max(1)).flat_map(|row| (0..h).map(|i| f(row[i], row[h + i])).collect::<Vec<_>>());
     let (out, _) = rows(k.t(out)?, &[d])?;
@@ -68,18 +68,11 @@ fn gated(k: &Call, dim: &str, out: &str, f: impl Fn(f64, f64) -> f64) -> Outcome
 }
 
 fn swiglu_grad(k: &Call) -> Outcome {
-    gated_grad(k, "yGrad", "x", "dim", "out", |g, a, b| (g * b * sp::silu_grad(a), g * sp::silu(a)))
+    gated_grad(k, "yGrad", "x", "out", |g, a, b| (g * b * sp::silu_grad(a), g * sp::silu(a)))
 }
 
-fn gated_grad(
-    k: &Call,
-    dy: &str,
-    x: &str,
-    dim: &str,
-    out: &str,
-    f: impl Fn(f64, f64, f64) -> (f64, f64),
-) -> Outcome {
-    let (v, n, d) = halves(k, k.t(x)?, dim)?;
+fn gated_grad(k: &Call, dy: &str, x: &str, out: &str, f: impl Fn(f64, f64, f64) -> (f64, f64)) -> Outcome {
+    let (v, n, d) = halves(k, k.t(x)?)?;
     let (g, _) = rows(k.t(dy)?, &[d])?;
     let g = g.load(k.decl.name)?.floats();
     let h = n / 2;
@@ -97,8 +90,8 @@ fn gated_grad(
 fn geglu(k: &Call) -> Outcome {
     let left = k.flag("activateLeft").unwrap_or(false);
     let gelu = if k.int("approximate")? == 1 { sp::gelu_tanh } else { sp::gelu };
-    gated(k, "dim", "out", |a, b| if left { gelu(a) * b } else { a * gelu(b) })?;
-    gated(k, "dim", "outGelu", |a, b| if left { gelu(a) } else { gelu(b) })
+    gated(k, "out", |a, b| if left { gelu(a) * b } else { a * gelu(b) })?;
+    gated(k, "outGelu", |a, b| if left { gelu(a) } else { gelu(b) })
 }
 
 fn geglu_grad(k: &Call) -> Outcome {
@@ -106,7 +99,7 @@ fn geglu_grad(k: &Call) -> Outcome {
     let tanh = k.int("approximate")? == 1;
     let f = if tanh { sp::gelu_tanh } else { sp::gelu };
     let df = if tanh { sp::gelu_tanh_grad } else { sp::gelu_grad };
-    gated_grad(k, "gradOutput", "self", "dim", "gradInput", |g, a, b| {
+    gated_grad(k, "gradOutput", "self", "gradInput", |g, a, b| {
         if left { (g * b * df(a), g * f(a)) } else { (g * f(b), g * a * df(b)) }
     })
 }
@@ -349,14 +342,14 @@ pub(super) static OPS: &[Row] = &[
     ("InplaceRReluWithNoise", "self:F noise:F inout(self,noise)", rrelu),
     ("Logit", "input:F", logit),
     ("LogitGrad", "x:F dy:F same(x,dy)", logit_grad),
-    ("Glu", "self:FD even(self,dim)", |k| gated(k, "dim", "out", |a, b| a * sp::sigmoid(b))),
+    ("Glu", "self:FD even(self,dim)", |k| gated(k, "out", |a, b| a * sp::sigmoid(b))),
     ("GluBackward", "gradOut:FD even(self,dim) out(out)", |k| {
-        gated_grad(k, "gradOut", "self", "dim", "out", |g, a, b| {
+        gated_grad(k, "gradOut", "self", "out", |g, a, b| {
             let t = sp::sigmoid(b);
             (g * t, g * a * t * (1.0 - t))
         })
     }),
-    ("SwiGlu", "x:F contig(x) even(x,dim) type(x,out)", |k| gated(k, "dim", "out", |a, b| sp::silu(a) * b)),
+    ("SwiGlu", "x:F contig(x) even(x,dim) type(x,out)", |k| gated(k, "out", |a, b| sp::silu(a) * b)),
     ("SwiGluGrad", "x:F yGrad:F contig(x,yGrad) even(x,dim) same(x,out)", swiglu_grad),
     ("GeGlu", "self:F even(self,dim)", geglu),
     ("GeGluV3", "self:F even(self,dim)", geglu),
