@@ -25,8 +25,7 @@ impl ActBackend for CpuBackend {
         op_span!("swiglu", 10 * y.numel(), size(&[x, &y]));
         with_float!(x.dtype(), "swiglu", E => {
             swiglu::forward(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, t, width / 2)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -38,8 +37,7 @@ impl ActBackend for CpuBackend {
         with_float!(x.dtype(), "swiglu_backward", E => {
             let (out, dy) = (dx.as_mut_slice::<E>()?, dy.as_slice()?);
             swiglu::backward(&self.cpu, out, dy, x.as_slice()?, t, width / 2)?;
-            Ok(())
-        })?;
+        });
         Ok(dx)
     }
 
@@ -59,8 +57,7 @@ impl ActBackend for CpuBackend {
             } else {
                 activation::forward(&self.cpu, y, x, kind)?;
             }
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -77,8 +74,7 @@ impl ActBackend for CpuBackend {
             } else {
                 activation::backward(&self.cpu, dx, dy, x, kind)?;
             }
-            Ok(())
-        })?;
+        });
         Ok(dx)
     }
 
@@ -89,8 +85,7 @@ impl ActBackend for CpuBackend {
         with_float!(x.dtype(), "gate", E => {
             let (y, x, gate) = (y.as_mut_slice::<E>()?, x.as_slice()?, gate.as_slice()?);
             activation::gate(&self.cpu, y, x, gate, t, kind)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -110,8 +105,7 @@ impl ActBackend for CpuBackend {
             let (dx, dgate) = (dx.as_mut_slice::<E>()?, dgate.as_mut_slice()?);
             let (dy, x, gate) = (dy.as_slice()?, x.as_slice()?, gate.as_slice()?);
             activation::gate_backward(&self.cpu, dx, dgate, dy, x, gate, t, kind)?;
-            Ok(())
-        })?;
+        });
         Ok((dx, dgate))
     }
 
@@ -138,8 +132,7 @@ impl ActBackend for CpuBackend {
         op_span!("add", a.numel(), size(&[a, b, &y]));
         with_float!(a.dtype(), "add", E => {
             elementwise::add(&self.cpu, y.as_mut_slice::<E>()?, a.as_slice()?, b.as_slice()?)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -149,8 +142,7 @@ impl ActBackend for CpuBackend {
         op_span!("multiply", a.numel(), size(&[a, b, &y]));
         with_float!(a.dtype(), "multiply", E => {
             elementwise::multiply(&self.cpu, y.as_mut_slice::<E>()?, a.as_slice()?, b.as_slice()?)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -197,8 +189,7 @@ impl EmbedBackend for CpuBackend {
         op_span!("embedding", 0, 2 * size(&[&y]));
         with_float!(table.dtype(), "embedding", E => {
             embedding::forward(&self.cpu, y.as_mut_slice::<E>()?, table.as_slice()?, ids(tokens)?, h, share)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 

@@ -123,8 +123,7 @@ impl AttentionBackend for CpuBackend {
                 ids(positions)?,
                 &rotary(tables)?,
             )?;
-            Ok(())
-        })?;
+        });
         Ok((out, rstd))
     }
 
@@ -164,8 +163,7 @@ impl AttentionBackend for CpuBackend {
                 ids(positions)?,
                 &rotary(tables)?,
             )?;
-            Ok(())
-        })?;
+        });
         Ok(d)
     }
 
@@ -193,8 +191,7 @@ impl AttentionBackend for CpuBackend {
             let (options, dropout) = (options(o), dropout.map(AttentionDropout::view));
             let dropout = dropout.as_ref();
             attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options, dropout)?;
-            Ok(())
-        })?;
+        });
         Ok((out, lse))
     }
 
@@ -230,8 +227,7 @@ impl AttentionBackend for CpuBackend {
                 &options(o),
                 dropout.map(AttentionDropout::view).as_ref(),
             )?;
-            Ok(())
-        })?;
+        });
         Ok(to)
     }
 
@@ -308,8 +304,7 @@ impl AttentionBackend for CpuBackend {
             let (g, n) = (heads.groups, heads.heads_per_group);
             let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
             attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options(o), None)?;
-            Ok(())
-        })?;
+        });
         Ok((out, lse))
     }
 
@@ -358,8 +353,7 @@ impl AttentionBackend for CpuBackend {
                 (ids(picks)?, places),
                 o.scale as f32,
             )?;
-            Ok(())
-        })?;
+        });
         Ok(to)
     }
 

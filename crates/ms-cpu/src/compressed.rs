@@ -26,8 +26,7 @@ impl CompressedBackend for CpuBackend {
         with_float!(x.dtype(), "rotate_last", E => {
             let (y, positions) = (y.as_mut_slice::<E>()?, ids(positions)?);
             rope::apply_to_last(&self.cpu, y, tokens, heads, head_dim, positions, &rotary(tables)?, inverse)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -45,8 +44,7 @@ impl CompressedBackend for CpuBackend {
         with_float!(kv.dtype(), "pool_windows", E => {
             let (to, kv, gate) = (out.as_mut_slice::<E>()?, kv.as_slice()?, gate.as_slice()?);
             pooling::forward(&self.cpu, to, kv, gate, ape.as_slice()?, windows, shape)?;
-            Ok(())
-        })?;
+        });
         Ok(out)
     }
 
@@ -68,8 +66,7 @@ impl CompressedBackend for CpuBackend {
             let to = (dkv.as_mut_slice::<E>()?, dgate.as_mut_slice()?, dape.as_mut_slice()?);
             let (dout, kv, gate) = (dout.as_slice()?, kv.as_slice()?, gate.as_slice()?);
             pooling::backward(&self.cpu, to, dout, kv, gate, ape.as_slice()?, windows, shape)?;
-            Ok(())
-        })?;
+        });
         Ok((dkv, dgate))
     }
 
@@ -104,8 +101,7 @@ impl CompressedBackend for CpuBackend {
             let (to, sizes) = (weights.as_mut_slice()?, (groups, heads_per_group, head_dim));
             let (q, k) = (q.as_slice::<E>()?, k.as_slice()?);
             indexer::attention_weights(&self.cpu, to, q, k, sizes, ids(picks)?, places, scale as f32)?;
-            Ok(())
-        })?;
+        });
         Ok(weights)
     }
 
@@ -152,8 +148,7 @@ impl CompressedBackend for CpuBackend {
             let keys = Shared { near: near.as_slice::<E>()?, far: far.as_slice()?, dim };
             let (to, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
             shared::forward(&self.cpu, to, lse, q.as_slice()?, keys, heads, ids(picks)?, places, scale as f32)?;
-            Ok(())
-        })?;
+        });
         Ok((out, lse))
     }
 
@@ -189,8 +184,7 @@ impl CompressedBackend for CpuBackend {
                 places,
                 scale as f32,
             )?;
-            Ok(())
-        })?;
+        });
         let part = |start, len| -> Result<Tensor> {
             let d = dkeys.slice_flat(start * dim, [len, dim])?;
             ms_core::ActBackend::cast(self, &d, q.dtype())

@@ -49,8 +49,7 @@ impl HyperConnectionsBackend for CpuBackend {
         op_span!("collapse", 2 * x.numel(), size(&[x, w, &y]));
         with_float!(x.dtype(), "collapse", E => {
             hyper_connections::collapse(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, w.as_slice()?, mixing)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -68,8 +67,7 @@ impl HyperConnectionsBackend for CpuBackend {
             let (to_x, to_w) = (dx.as_mut_slice::<E>()?, dw.as_mut_slice()?);
             let (dy, x, w) = (dy.as_slice()?, x.as_slice()?, w.as_slice()?);
             hyper_connections::collapse_backward(&self.cpu, to_x, to_w, dy, x, w, mixing)?;
-            Ok(())
-        })?;
+        });
         Ok((dx, dw))
     }
 
@@ -80,8 +78,7 @@ impl HyperConnectionsBackend for CpuBackend {
         with_float!(x.dtype(), "expand", E => {
             let (to, x, y) = (out.as_mut_slice::<E>()?, x.as_slice()?, y.as_slice()?);
             hyper_connections::expand(&self.cpu, to, x, y, w.as_slice()?, mixing)?;
-            Ok(())
-        })?;
+        });
         Ok(out)
     }
 
@@ -101,8 +98,7 @@ impl HyperConnectionsBackend for CpuBackend {
             let to = (dx.as_mut_slice::<E>()?, dy.as_mut_slice()?, dw.as_mut_slice()?);
             let (dout, x, y) = (dout.as_slice()?, x.as_slice()?, y.as_slice()?);
             hyper_connections::expand_backward(&self.cpu, to, dout, x, y, w.as_slice()?, mixing)?;
-            Ok(())
-        })?;
+        });
         Ok([dx, dy, dw])
     }
 }

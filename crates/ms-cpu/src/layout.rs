@@ -11,8 +11,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("columns", 0, size(&[x, &y]));
         with_float!(x.dtype(), "columns", E => {
             columns::forward(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, width, runs)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -22,8 +21,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("columns_backward", 0, size(&[dy, &dx]));
         with_float!(dy.dtype(), "columns_backward", E => {
             columns::backward(&self.cpu, dx.as_mut_slice::<E>()?, dy.as_slice()?, width, runs)?;
-            Ok(())
-        })?;
+        });
         Ok(dx)
     }
 
@@ -32,8 +30,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("noise", 8 * x.numel(), size(&[x, &y]));
         with_float!(x.dtype(), "noise", E => {
             noise::multiply(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, keys, site, by)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -50,8 +47,7 @@ impl LayoutBackend for CpuBackend {
         with_float!(first.dtype(), "concat", E => {
             let slices = parts.iter().map(|p| Ok((p.as_slice::<E>()?, p.as_matrix().1))).collect::<Result<Vec<_>>>()?;
             columns::concat(&self.cpu, y.as_mut_slice()?, &slices, t)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -62,8 +58,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("add_bias", x.numel(), size(&[x, &y]));
         with_float!(x.dtype(), "add_bias", E => {
             columns::add(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, b.as_slice()?)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -74,8 +69,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("scale_rows", x.numel(), size(&[x, &y]));
         with_float!(x.dtype(), "scale_rows", E => {
             columns::scale_rows(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, s.as_slice()?)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -86,8 +80,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("row_dot", 2 * a.numel(), size(&[a, b]));
         with_float!(a.dtype(), "row_dot", E => {
             columns::row_dot(&self.cpu, y.as_mut_slice()?, a.as_slice::<E>()?, b.as_slice()?)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -98,8 +91,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("scale_columns", x.numel(), size(&[x, &y]));
         with_float!(x.dtype(), "scale_columns", E => {
             columns::scale(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, s.as_slice()?)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -117,8 +109,7 @@ impl LayoutBackend for CpuBackend {
         op_span!("unit_rows", 3 * x.numel(), size(&[x, &y]));
         with_float!(x.dtype(), "unit_rows", E => {
             columns::unit_rows(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, width)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 

@@ -85,7 +85,7 @@ impl CpuBackend {
     }
 }
 
-/// Runs `$body` with `$E` standing for the Rust type of `$dtype`, f32 or bf16.
+/// Runs `$body` with `$E` standing for the Rust type of `$dtype`, f32 or bf16; the caller returns an error for another.
 macro_rules! with_float {
     ($dtype:expr, $op:literal, $E:ident => $body:expr) => {
         match $dtype {
@@ -97,13 +97,14 @@ macro_rules! with_float {
                 type $E = half::bf16;
                 $body
             }
-            dtype => Err(ms_core::Error::Unsupported { op: $op, dtype }),
+            dtype => return Err(ms_core::Error::Unsupported { op: $op, dtype }),
         }
     };
 }
 use with_float;
 
-/// Runs `$body` with `$R` standing for the Rust type of `$dtype`, f32 or f64: the types of router logits.
+/// Runs `$body` with `$R` standing for the Rust type of `$dtype`, f32 or f64, the types of router logits; the caller returns
+/// an error for another.
 macro_rules! with_real {
     ($dtype:expr, $op:literal, $R:ident => $body:expr) => {
         match $dtype {
@@ -115,7 +116,7 @@ macro_rules! with_real {
                 type $R = f64;
                 $body
             }
-            dtype => Err(ms_core::Error::Unsupported { op: $op, dtype }),
+            dtype => return Err(ms_core::Error::Unsupported { op: $op, dtype }),
         }
     };
 }

@@ -39,8 +39,7 @@ impl MatmulBackend for CpuBackend {
                 let (a, b) = (Mat { data: x.as_slice::<E>()?, stride: k }, Mat { data: w.as_slice()?, stride: k });
                 matmul(&self.cpu, Form::Nt, Dims { m, n, k }, a, b, out)?;
             }
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -50,8 +49,7 @@ impl MatmulBackend for CpuBackend {
         op_span!("quantize", 2 * n * k, size(&[w, &bytes]));
         with_float!(w.dtype(), "quantize", E => {
             int8::quantize(&self.cpu, bytes.bytes_mut()?, w.as_slice::<E>()?, n, k)?;
-            Ok(())
-        })?;
+        });
         Ok(bytes)
     }
 
@@ -70,8 +68,7 @@ impl MatmulBackend for CpuBackend {
             let out = Out::Set { data: dx.as_mut_slice()?, stride: k, bias: None };
             let (a, b) = (Mat { data: dy.as_slice::<E>()?, stride: n }, Mat { data: w.as_slice()?, stride: k });
             matmul(&self.cpu, Form::Nn, Dims { m, n: k, k: n }, a, b, out)?;
-            Ok(())
-        })?;
+        });
         Ok(dx)
     }
 

@@ -33,8 +33,7 @@ impl MoeBackend for CpuBackend {
             let bias = bias.map(Tensor::as_slice::<R>).transpose()?;
             let (e, w) = (experts.as_mut_slice()?, weights.as_mut_slice::<R>()?);
             routing::forward(&self.cpu, e, w, logits.as_slice()?, bias, count, router)?;
-            Ok(())
-        })?;
+        });
         Ok((experts, weights))
     }
 
@@ -46,8 +45,7 @@ impl MoeBackend for CpuBackend {
         with_real!(logits.dtype(), "weigh", R => {
             let (w, l) = (weights.as_mut_slice::<R>()?, logits.as_slice()?);
             routing::weigh(&self.cpu, w, ids(experts)?, l, count, router)?;
-            Ok(())
-        })?;
+        });
         Ok(weights)
     }
 
@@ -64,8 +62,7 @@ impl MoeBackend for CpuBackend {
         with_real!(logits.dtype(), "route_backward", R => {
             let (dw, e, l) = (dweights.as_slice::<R>()?, ids(experts)?, logits.as_slice()?);
             routing::backward(&self.cpu, d.as_mut_slice()?, dw, e, l, count, router)?;
-            Ok(())
-        })?;
+        });
         Ok(d)
     }
 
@@ -93,8 +90,7 @@ impl MoeBackend for CpuBackend {
         op_span!("dispatch", 0, 2 * size(&[&y]));
         with_float!(x.dtype(), "dispatch", E => {
             experts::dispatch(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, routes)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -103,8 +99,7 @@ impl MoeBackend for CpuBackend {
         op_span!("dispatch_backward", dy.numel(), size(&[dy, &dx]));
         with_float!(dy.dtype(), "dispatch_backward", E => {
             experts::dispatch_backward(&self.cpu, dx.as_mut_slice::<E>()?, dy.as_slice()?, routes)?;
-            Ok(())
-        })?;
+        });
         Ok(dx)
     }
 
@@ -114,8 +109,7 @@ impl MoeBackend for CpuBackend {
         with_float!(x.dtype(), "combine", E => {
             let (y, x) = (y.as_mut_slice::<E>()?, x.as_slice()?);
             experts::combine(&self.cpu, y, x, weights.as_slice()?, routes)?;
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -133,8 +127,7 @@ impl MoeBackend for CpuBackend {
             let (dx, dw) = (dx.as_mut_slice::<E>()?, dw.as_mut_slice()?);
             let (dy, x, w) = (dy.as_slice()?, x.as_slice()?, weights.as_slice()?);
             experts::combine_backward(&self.cpu, dx, dw, dy, x, w, routes)?;
-            Ok(())
-        })?;
+        });
         Ok((dx, dw))
     }
 
@@ -162,8 +155,7 @@ impl MoeBackend for CpuBackend {
                 let b = Mat { data: &w[e * n * k..][..n * k], stride: k };
                 matmul(&self.cpu, Form::Nt, Dims { m: rows.len(), n, k }, a, b, out)?;
             }
-            Ok(())
-        })?;
+        });
         Ok(y)
     }
 
@@ -180,8 +172,7 @@ impl MoeBackend for CpuBackend {
                 let b = Mat { data: &w[e * n * k..][..n * k], stride: k };
                 matmul(&self.cpu, Form::Nn, Dims { m: rows.len(), n: k, k: n }, a, b, out)?;
             }
-            Ok(())
-        })?;
+        });
         Ok(dx)
     }
 

@@ -19,8 +19,7 @@ impl NormBackend for CpuBackend {
         with_float!(x.dtype(), "rms_norm", E => {
             let (y, rstd) = (y.as_mut_slice::<E>()?, rstd.as_mut_slice()?);
             rms_norm::forward(&self.cpu, y, rstd, x.as_slice()?, w.as_slice()?, &options(norm))?;
-            Ok(())
-        })?;
+        });
         Ok((y, rstd))
     }
 
@@ -49,8 +48,7 @@ impl NormBackend for CpuBackend {
                 w.as_slice()?,
                 &options(norm),
             )?;
-            Ok(())
-        })?;
+        });
         Ok((sum, y, rstd))
     }
 
@@ -67,8 +65,7 @@ impl NormBackend for CpuBackend {
             let b = b.map_or(Ok(&[] as &[E]), Tensor::as_slice)?;
             let (y, stats) = (y.as_mut_slice::<E>()?, stats.as_mut_slice()?);
             layer_norm::forward(&self.cpu, y, stats, x.as_slice()?, w.as_slice()?, b, eps as f32)?;
-            Ok(())
-        })?;
+        });
         Ok((y, stats))
     }
 
@@ -88,8 +85,7 @@ impl NormBackend for CpuBackend {
             let (dx, dwb) = (dx.as_mut_slice::<E>()?, dwb.as_mut_slice()?);
             let (dy, x, w) = (dy.as_slice()?, x.as_slice()?, w.as_slice()?);
             layer_norm::backward(&self.cpu, dx, dwb, dy, x, w, stats.as_slice()?)?;
-            Ok(())
-        })?;
+        });
         Ok((dx, dwb))
     }
 
@@ -129,8 +125,7 @@ impl NormBackend for CpuBackend {
                 dresidual.map(Tensor::as_slice).transpose()?,
                 &options(norm),
             )?;
-            Ok(())
-        })?;
+        });
         Ok(dx)
     }
 }
