@@ -169,7 +169,8 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     }
     let adjusted = samples::tokenizer(&o.samples, o.tokenizer.named().filter(|_| missing.is_none()))?;
     let tokenizer = adjusted.as_ref().map(|adjusted| &adjusted.tokenizer);
-    let (model, model_from) = trained_model(o, tokenizer.map(|t| t.vocab_size()), planned, seq_length)?;
+    let (model, model_from) =
+        trained_model(o, tokenizer.map(ms_text::Tokenizer::vocab_size), planned, seq_length)?;
     let topology = spread(o, purpose, &world, &model)?;
     let dp = topology.grid.size(Axis::Dp);
     let batch = o.batches.sizes(dp)?;
