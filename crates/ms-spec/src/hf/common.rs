@@ -102,7 +102,7 @@ pub(super) const SIZES: &[Field] = {
 /// The same, and key/value heads and the size of a head.
 pub(super) const DECODER: &[Field] = {
     let ([a, b, c, d, e, f], [g, h]) = (sizes(NAMES), heads(NAMES));
-    &[a, b, c, d, e, f, g, h, GROUPS, NO_HEAD_DIM, head_dim("head_dim"), NO_DROPOUT]
+    &[a, b, c, d, e, f, g, h, NULLS, GROUPS, head_dim("head_dim"), NO_DROPOUT]
 };
 
 pub(super) const GROUPS: Field =
@@ -115,18 +115,24 @@ pub(super) const fn head_dim(name: &'static str) -> Field {
     Field::size(name, |c| Some(&mut c.head_dim)).or(HEAD_DIM).else_by(equal_heads)
 }
 
-/// Null is not silence: heads share the hidden size, whatever the class assumes (transformers 5.24, `InternLM3Config`,
-/// `SeedOssConfig`).
-const NO_HEAD_DIM: Field = Field::reading(|f, c| {
-    if f.map.get("head_dim").is_some_and(Value::is_null) {
+/// Null is not silence: heads share the hidden size, and each has a key, whatever the class assumes (transformers 5.24,
+/// `InternLM3Config`, `SeedOssConfig`).
+const NULLS: Field = Field::reading(|f, c| {
+    let is_null = |name: &str| f.map.get(name).is_some_and(Value::is_null);
+    if is_null("head_dim") {
         c.head_dim = 0;
+    }
+    if is_null("num_key_value_heads") {
+        c.groups = 0;
     }
     Ok(())
 });
 
-/// As many key/value heads as query heads.
+/// As many key/value heads as query heads, where the class assumes no number.
 fn as_many_groups(c: &mut ModelConfig) {
-    c.groups = c.heads;
+    if c.groups == 0 {
+        c.groups = c.heads;
+    }
 }
 
 /// Where the class assumes no size, heads share the hidden size. One that does not divide leaves them without, which is
