@@ -532,7 +532,8 @@ impl Tokenizer {
                 template.set_global(name, &token.text);
             }
         }
-        for (name, text) in &self.facts.more_roles {
+        let more = self.facts.more_roles.iter().map(|(name, text)| (*name, text));
+        for (name, text) in more.chain(self.facts.extra.iter().map(|(name, text)| (name.as_str(), text))) {
             template.set_global(name, text);
         }
         if !self.facts.additional.is_empty() {

@@ -21,13 +21,14 @@ impl Tokenizer {
         });
         let named = |name: &str| self.facts.named(name).map(str::to_owned);
         let [sep, cls, mask] = ["sep_token", "cls_token", "mask_token"].map(named);
-        let additional = self.facts.additional.clone();
+        let extra = self.facts.extra.iter().map(|(_, text)| text.clone());
+        let listed: Vec<String> = self.facts.additional.iter().cloned().chain(extra).collect();
         self.bos = self.role(bos);
         self.eos = self.role(eos);
         self.unk = self.role(unk);
         self.role(sep);
         self.pad = self.role(pad);
-        for text in [cls, mask].into_iter().flatten().chain(additional) {
+        for text in [cls, mask].into_iter().flatten().chain(listed) {
             self.role(Some(text));
         }
     }
