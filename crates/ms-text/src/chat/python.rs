@@ -37,9 +37,9 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     });
     // The engine's own goes over null, as if it were an empty list.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    // What has a length and places: texts and dicts, too.
+    // What has a length and places: texts and dicts, too, and what is undefined.
     environment.add_test("sequence", |value: &Value| {
-        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("divisibleby", divisible);
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));

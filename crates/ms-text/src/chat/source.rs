@@ -1,5 +1,6 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
+use super::nothing::IN_TURN;
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
@@ -10,6 +11,7 @@ pub(super) const PERCENT: &str = "percent_of_text";
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
+/// - What a loop goes over is checked, for the engine goes over null.
 ///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
@@ -29,20 +31,64 @@ pub(super) fn prepared(source: &str) -> String {
             break;
         };
         let (tag, behind) = tag.split_at(length);
-        out.push_str(&if tag.starts_with("{#") { tag.to_owned() } else { formatted(&block(tag)) });
-        rest = behind;
+        out.push_str(&if tag.starts_with("{#") { tag.to_owned() } else { formatted(&checked(&block(tag))) });
+        // What is quoted whole stays.
+        let quoted = if words(tag) == "raw" { behind.find("endraw").unwrap_or(0) } else { 0 };
+        out.push_str(&behind[..quoted]);
+        rest = &behind[quoted..];
     }
     out + rest
 }
 
+/// What a tag holds.
+fn words(tag: &str) -> &str {
+    tag[2..tag.len() - 2].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim()
+}
+
 /// A tag without a name that the engine does not know.
 fn block(tag: &str) -> String {
-    let words = tag[2..tag.len() - 2].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+    let words = words(tag);
     match words {
         "generation" if tag.starts_with("{%") => tag.replacen(words, "with", 1),
         "endgeneration" if tag.starts_with("{%") => tag.replacen(words, "endwith", 1),
         _ => tag.to_owned(),
     }
+}
+
+/// The beginning of a loop, with a check of what it goes over.
+fn checked(tag: &str) -> String {
+    let Some(Range { start, end }) = gone_over(tag) else { return tag.to_owned() };
+    format!("{}({})|{IN_TURN}{}", &tag[..start], &tag[start..end], &tag[end..])
+}
+
+/// Where a tag says what a loop goes over. Not if a slice reverses that: an empty list is null then to the engine.
+fn gone_over(tag: &str) -> Option<Range<usize>> {
+    let mut end = tag.strip_suffix("%}")?.trim_end_matches(['-', '+']).len();
+    let (mut at, mut depth, mut words, mut start) = (2, 0, 0, None);
+    while at < end {
+        let c = tag[at..].chars().next()?;
+        let mut length = c.len_utf8();
+        match c {
+            '\'' | '"' => length = text_length(&tag[at..])?,
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ if is_of_word(c) => {
+                length = word(&tag[at..]);
+                match (&tag[at..at + length], start) {
+                    (first, _) if words == 0 && first != "for" => return None,
+                    ("in", None) if depth == 0 => start = Some(at + length + blanks(&tag[at + length..])),
+                    ("if" | "recursive", Some(_)) if depth == 0 => end = at,
+                    _ => {}
+                }
+                words += 1;
+            }
+            _ => {}
+        }
+        at += length;
+    }
+    let start = start?;
+    let code = tag.get(start..end)?.trim_end();
+    (!code.contains("::-")).then_some(start..start + code.len())
 }
 
 /// Where code ends: the first `end` outside of texts and braces.
@@ -244,6 +290,13 @@ mod tests {
             ("{{ (a ~ b) % c % d }}", "{{ (a ~ b) |percent_of_text(c) |percent_of_text(d) }}"),
             ("{{ 2 * f(a % b) + a % b ** 2 }}", "{{ 2 * f(a |percent_of_text(b)) + a % b ** 2 }}"),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
+            ("{%- for a, b in c.d('in')[1:] -%}", "{%- for a, b in (c.d('in')[1:])|in_turn -%}"),
+            (
+                "{% for a in (b if c) if a in d recursive %}",
+                "{% for a in ((b if c))|in_turn if a in d recursive %}",
+            ),
+            ("{% for a in b[::-1] %}{% form in c %}", "{% for a in b[::-1] %}{% form in c %}"),
+            ("{% raw %}{% for a in b %}{% endraw %}{{ a % b }}", "{% raw %}{% for a in b %}{% endraw %}{{ a |percent_of_text(b) }}"),
         ] {
             assert_eq!(prepared(source), want);
         }
