@@ -65,6 +65,21 @@ impl Tokenizer {
         Some(SpecialToken { id: self.vocabulary.id(&text)?, text })
     }
 
+    /// Whether a text begins with an added token that is none of the named ones.
+    ///
+    /// # Source
+    /// transformers 4.57, `models/llama/tokenization_llama.py`, `tokenize`.
+    pub(super) fn begins_without_role(&self, text: &str) -> bool {
+        let added = self.vocabulary.added().iter().map(|(_, token)| token.content.as_str());
+        let longest = added.filter(|&token| text.starts_with(token)).max_by_key(|token| token.len());
+        let Self { bos, eos, pad, unk, facts, .. } = self;
+        let roles = [bos, eos, pad, unk].into_iter().flatten().map(|token| &token.text);
+        let more = facts.more_roles.iter().map(|(_, text)| text);
+        let extra = facts.extra.iter().map(|(_, text)| text);
+        let mut named = roles.chain(more).chain(&facts.additional).chain(extra);
+        longest.is_some_and(|token| named.all(|name| name != token))
+    }
+
     /// The definition with the added tokens of now and what stands around a text.
     pub(super) fn fitted(&self, mut definition: Value) -> Result<Value> {
         definition["added_tokens"] = self.vocabulary.added_json();
