@@ -14,12 +14,13 @@ pub(super) const IN_TURN: &str = "in_turn";
 /// Gives an environment filters a second time, under names that no template has, behind a check that there is a list.
 macro_rules! add_of_lists {
     ($environment:ident: $($name:ident)*) => {$(
-        $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
-        $environment.add_filter(stringify!($name), |state: &mut State, args: Rest<ValueOrKwargs>| {
+        fn $name(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
             let args = args.into_values();
             args.first().map_or(Ok(()), listed)?;
             state.apply_filter(concat!(stringify!($name), "()"), &args)
-        });
+        }
+        $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
+        $environment.add_filter(stringify!($name), $name);
     )*};
 }
 
