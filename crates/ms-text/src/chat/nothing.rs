@@ -34,8 +34,8 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         ValueKind::Undefined => Ok(Value::UNDEFINED),
         _ => filters::first(value),
     });
-    environment.add_filter("last", |value: &Value| match value.kind() {
-        ValueKind::Undefined => Ok(Value::UNDEFINED),
+    environment.add_filter("last", |value: Value| match value.kind() {
+        ValueKind::Undefined => Ok(value),
         ValueKind::Map => Ok(value.try_iter()?.last().unwrap_or_default()),
         _ => filters::last(value),
     });
