@@ -45,6 +45,7 @@ fn named(name: &str) -> Option<&'static str> {
 const WORD: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}";
 /// What it holds besides elsewhere.
 const LATIN: &str = "²³¹¼-¾";
+
 /// What an escape is, where the two dialects differ.
 fn escaped(letter: Option<char>, in_brackets: bool) -> Option<String> {
     let word = format!("[{WORD}{LATIN}]");
@@ -55,6 +56,8 @@ fn escaped(letter: Option<char>, in_brackets: bool) -> Option<String> {
         ('W', false) => format!("[^{WORD}{LATIN}]"),
         ('b', false) => format!("(?:(?<={word})(?!{word})|(?<!{word})(?={word}))"),
         ('B', false) => format!("(?:(?<={word})(?={word})|(?<!{word})(?!{word}))"),
+        ('R', false) => r"(?>\r\n|[\n-\r\x{85}\x{2028}\x{2029}])".to_owned(),
+        ('N', false) => r"[^\n]".to_owned(),
         _ => return None,
     })
 }
@@ -72,6 +75,11 @@ fn translated(pattern: &str) -> Cow<'_, str> {
             '\\' => {
                 let letter = rest[1..].chars().next();
                 length += letter.map_or(0, char::len_utf8);
+                if let (Some('p' | 'P'), Some(behind)) = (letter, rest[length..].strip_prefix("{^")) {
+                    out.push_str(if letter == Some('p') { r"\P{" } else { r"\p{" });
+                    rest = behind;
+                    continue;
+                }
                 if let Some(other) = escaped(letter, depth > 0) {
                     out.push_str(&other);
                     rest = &rest[length..];
@@ -134,6 +142,7 @@ mod tests {
         for (pattern, want) in [
             (r"\s+$", r"\s+(?m:$)"),
             (r"^a|[^b]^", &format!("{LINE_BEGINS}a|[^b]{LINE_BEGINS}")),
+            (r"\p{^L}[\P{^Han}]\N", r"\P{L}[\p{Han}][^\n]"),
             ("[[:alpha:]_]+$", r"[\p{Alphabetic}_]+(?m:$)"),
             ("[^[:^digit:][:odd:]]", r"[^[^\p{Nd}][:odd:]]"),
             (r"\w+|[^\w\W]\\w", &format!(r"[{WORD}{LATIN}]+|[^{WORD}[^{WORD}]]\\w")),
