@@ -27,7 +27,10 @@ fn slices_go_backwards_as_in_python() {
         ("{{ [][::-1] }}|{{ ''[::-1] }}|{{ ()[::-1] }}", "[]||()"),
         ("{{ [1, 2, 3][:0:-1] }}{{ [1, 2, 3][0:1:-1] }}{{ (1, 2, 3)[-9::-1] }}", "[3, 2][]()"),
         ("{{ 'abcd'[2::-2].upper() }}{{ messages[::-1][0].role }}", "CAassistant"),
-        ("{% for m in messages[::-1] if m.role == 'user' %}{{ loop.index }}{{ m.role }}{% endfor %}", "1user"),
+        (
+            "{% for m in messages[::-1] if m.role == 'user' %}{{ loop.index }}{{ m.role }}{% endfor %}",
+            "1user",
+        ),
     ] {
         let messages = json!([{"role": "user"}, {"role": "assistant"}]);
         let template = ChatTemplate::new(source).unwrap();

@@ -446,8 +446,10 @@ mod tests {
             assert!(refused.contains("checkpoint version 0: before 2.0"), "{refused}");
             assert!(check(1.0, &name).is_err() && check(2.0, &name).is_ok());
         }
-        for other in [&LEGACY.replace("query_key_value", "dense.weight"), "decoder.layers.3.self_attention.linear_qkv.weight"]
-        {
+        for other in [
+            &LEGACY.replace("query_key_value", "dense.weight"),
+            "decoder.layers.3.self_attention.linear_qkv.weight",
+        ] {
             assert_eq!(check(0.0, other), Ok(()), "{other}");
         }
     }

@@ -51,7 +51,8 @@ fn classes_have_key_value_heads_where_the_file_is_silent() {
     ] {
         let mut file = minimal(class);
         file.as_object_mut().unwrap().remove("num_key_value_heads");
-        (file["hidden_size"], file["num_attention_heads"], file["head_dim"]) = (json!(512), json!(64), json!(8));
+        (file["hidden_size"], file["num_attention_heads"], file["head_dim"]) =
+            (json!(512), json!(64), json!(8));
         (file["num_local_experts"], file["num_experts_per_tok"]) = (json!(4), json!(2));
         assert_eq!(read_config(&file).unwrap().groups, want, "{class}");
         file["num_key_value_heads"] = Value::Null;

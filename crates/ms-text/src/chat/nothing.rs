@@ -101,7 +101,10 @@ mod tests {
         }
         for (source, want) in [
             ("{% for x in [1, 2] if x > 1 %}{{ loop.index }}{{ x }}{% endfor %}", "12"),
-            ("{% for x in [3, 4][::-1] %}{{ x }}{% endfor %}{% for x in [][::-1] %}{{ x }}{% endfor %}", "43"),
+            (
+                "{% for x in [3, 4][::-1] %}{{ x }}{% endfor %}{% for x in [][::-1] %}{{ x }}{% endfor %}",
+                "43",
+            ),
             ("{{ ['b', 'a']|sort|join('-') }}{{ [1, 2]|sum }}{{ [1, 2]|max }}", "a-b32"),
             ("{{ ['b', 'A']|sort(reverse=true, case_sensitive=true)|join(d='+') }}", "b+A"),
         ] {

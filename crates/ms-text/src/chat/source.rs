@@ -34,7 +34,11 @@ pub(super) fn prepared(source: &str) -> String {
             break;
         };
         let (tag, behind) = tag.split_at(length);
-        out.push_str(&if tag.starts_with("{#") { tag.to_owned() } else { formatted(&checked(&sliced(block(tag)))) });
+        out.push_str(&if tag.starts_with("{#") {
+            tag.to_owned()
+        } else {
+            formatted(&checked(&sliced(block(tag))))
+        });
         // What is quoted whole stays.
         let quoted = if words(tag) == "raw" { behind.find("endraw").unwrap_or(0) } else { 0 };
         out.push_str(&behind[..quoted]);
@@ -387,8 +391,14 @@ mod tests {
                 "{{ -a['[::-1]'][b[1:]: 2 :-2].c + d[::2] }}",
                 "{{ -(a['[::-1]']|backwards(b[1:], 2, -2)).c + d[::2] }}",
             ),
-            ("{{ not [a][::-1][::-1] }}", "{{ not (([a]|backwards(none, none, -1))|backwards(none, none, -1)) }}"),
-            ("{% raw %}{% for a in b %}{% endraw %}{{ a % b }}", "{% raw %}{% for a in b %}{% endraw %}{{ a |percent_of_text(b) }}"),
+            (
+                "{{ not [a][::-1][::-1] }}",
+                "{{ not (([a]|backwards(none, none, -1))|backwards(none, none, -1)) }}",
+            ),
+            (
+                "{% raw %}{% for a in b %}{% endraw %}{{ a % b }}",
+                "{% raw %}{% for a in b %}{% endraw %}{{ a |percent_of_text(b) }}",
+            ),
         ] {
             assert_eq!(prepared(source), want);
         }
