@@ -435,11 +435,11 @@ mod tests {
 
     #[test]
     fn old_orders_of_queries_keys_and_values_are_refused() {
+        const LEGACY: &str = "language_model/encoder/layers.3.self_attention.query_key_value";
         let check = |version: f64, name: &str| {
             let tensors = Tensors::from([((0, name.to_owned()), 0)]);
             check_version(version, Path::new("a.pt"), &tensors).map_err(|e| e.to_string())
         };
-        const LEGACY: &str = "language_model/encoder/layers.3.self_attention.query_key_value";
         for ending in ["weight", "bias"] {
             let name = format!("{LEGACY}.{ending}");
             let refused = check(0.0, &name).unwrap_err();

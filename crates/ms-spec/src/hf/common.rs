@@ -409,3 +409,39 @@ pub(super) const RMS_OR_LAYER_NORM: Field = Field::flag_as(
     |c| Some(c.norm == Norm::Rms),
     |c, rms| c.norm = if rms { Norm::Rms } else { Norm::LayerNorm },
 );
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::hf::read_config;
+
+    /// transformers 4.57 and 5.24: the defaults of the configuration classes.
+    #[test]
+    fn classes_have_key_value_heads_where_the_file_is_silent() {
+        for (class, want) in [
+            ("llama", 64),
+            ("phi3", 64),
+            ("olmo2", 64),
+            ("qwen2", 32),
+            ("qwen3", 32),
+            ("mistral", 8),
+            ("ministral", 8),
+            ("mixtral", 8),
+            ("seed_oss", 8),
+            ("gemma", 16),
+            ("gemma2", 4),
+            ("glm", 2),
+            ("glm4", 2),
+            ("internlm3", 2),
+        ] {
+            let mut file = json!({
+                "model_type": class, "hidden_size": 512, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,
+                "num_attention_heads": 64, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2
+            });
+            assert_eq!(read_config(&file).unwrap().groups, want, "{class}");
+            file["num_key_value_heads"] = Value::Null;
+            assert_eq!(read_config(&file).unwrap().groups, 64, "{class}");
+        }
+    }
+}

@@ -30,36 +30,6 @@ fn families_fill_in_what_the_file_leaves_out() {
     assert_eq!(read_config(&minimal("mistral")).unwrap().sliding_window, Some(4096));
 }
 
-/// transformers 4.57 and 5.24: the defaults of the configuration classes.
-#[test]
-fn classes_have_key_value_heads_where_the_file_is_silent() {
-    for (class, want) in [
-        ("llama", 64),
-        ("phi3", 64),
-        ("olmo2", 64),
-        ("qwen2", 32),
-        ("qwen3", 32),
-        ("mistral", 8),
-        ("ministral", 8),
-        ("mixtral", 8),
-        ("seed_oss", 8),
-        ("gemma", 16),
-        ("gemma2", 4),
-        ("glm", 2),
-        ("glm4", 2),
-        ("internlm3", 2),
-    ] {
-        let mut file = minimal(class);
-        file.as_object_mut().unwrap().remove("num_key_value_heads");
-        (file["hidden_size"], file["num_attention_heads"], file["head_dim"]) =
-            (json!(512), json!(64), json!(8));
-        (file["num_local_experts"], file["num_experts_per_tok"]) = (json!(4), json!(2));
-        assert_eq!(read_config(&file).unwrap().groups, want, "{class}");
-        file["num_key_value_heads"] = Value::Null;
-        assert_eq!(read_config(&file).unwrap().groups, 64, "{class}");
-    }
-}
-
 /// transformers 5.24: `n_shared_experts` of `DeepseekV2Config`, `DeepseekV3Config` and `Glm4MoeConfig`,
 /// `shared_expert_intermediate_size` of `Qwen2MoeConfig` and `Qwen3NextConfig`.
 #[test]

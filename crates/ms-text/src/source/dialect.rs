@@ -1,7 +1,7 @@
 //! Patterns in the dialect of Oniguruma, which Python's `tokenizers` reads them by, in that of the engines' own crates.
 //!
-//! In the former `^` and `$` match at every line, and named classes such as `[[:alpha:]]` hold the letters of all scripts. A character
-//! of a word is no joiner, and outside of brackets also one of the fractions and raised digits of Latin-1.
+//! In the former `^` and `$` match at every line, and named classes such as `[[:alpha:]]` hold the letters of all scripts. A
+//! character of a word is no joiner, and outside of brackets also one of the fractions and raised digits of Latin-1.
 
 use serde_json::Value;
 use std::borrow::Cow;
