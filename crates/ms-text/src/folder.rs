@@ -17,6 +17,8 @@ pub(crate) struct FolderFacts {
     pub(crate) more_roles: Vec<(&'static str, String)>,
     /// `additional_special_tokens`.
     pub(crate) additional: Vec<String>,
+    /// `extra_special_tokens`, by the names that the file gives them.
+    pub(crate) extra: Vec<(String, String)>,
     /// `added_tokens_decoder`, or `added_tokens.json` where the configuration has none, by id.
     pub(crate) added: Vec<(u32, AddedToken)>,
     /// Whether it is the former, which says more than `tokenizer.json` on how its tokens match.
@@ -79,11 +81,18 @@ impl FolderFacts {
         ["GPT2Tokenizer", "GPTNeoXTokenizer", "RobertaTokenizer"].contains(&base(&self.class))
     }
 
+    /// Whether the class has a text begin with a space, if `add_prefix_space` says so, wherever a `tokenizer.json` decides it.
+    pub(crate) fn adds_prefix_space(&self) -> bool {
+        self.add_prefix_space == Some(true)
+            && ["BloomTokenizer", "CohereTokenizer"].contains(&base(&self.class))
+    }
+
     /// Texts of all special tokens.
     pub(crate) fn special(&self) -> HashSet<&str> {
         let roles = self.roles.iter().flatten().flatten();
         let named = roles.chain(self.more_roles.iter().map(|(_, text)| text));
-        named.chain(&self.additional).map(String::as_str).collect()
+        let extra = self.extra.iter().map(|(_, text)| text);
+        named.chain(&self.additional).chain(extra).map(String::as_str).collect()
     }
 
     /// The named token of this name besides the four roles.
@@ -250,7 +259,7 @@ fn class(dir: &Path, config: &Map<String, Value>) -> Result<String> {
 /// then it wins.
 ///
 /// # Source
-/// transformers 4.43 and 4.57, `_from_pretrained` of `PreTrainedTokenizerBase`.
+/// transformers 4.43 and 4.57, `_from_pretrained` of `PreTrainedTokenizerBase`; 4.57, `_set_model_specific_special_tokens`.
 fn read_roles(
     dir: &Path,
     config: &Map<String, Value>,
@@ -289,6 +298,22 @@ fn read_roles(
             let text = token(value, path, "additional_special_tokens", own)?;
             facts.additional.extend(text.filter(|text| listed.insert(text.clone()) || own));
         }
+    }
+    // A list, as transformers 5 writes it, has no names.
+    let extra = |name: &str| format!("extra_special_tokens: {name}");
+    match config.get("extra_special_tokens") {
+        Some(Value::Object(named)) => {
+            for (name, value) in named {
+                let text = token(value, config_path, &extra(name), true)?;
+                facts.extra.extend(text.map(|text| (name.clone(), text)));
+            }
+        }
+        Some(Value::Array(list)) => {
+            for (place, value) in list.iter().enumerate() {
+                facts.additional.extend(token(value, config_path, &extra(&place.to_string()), true)?);
+            }
+        }
+        _ => {}
     }
     facts.described = described;
     // The only class whose special token is no plain text.

@@ -327,8 +327,8 @@ impl Tokenizer {
     }
 
     /// The same with the ids of transformers' slow class (`use_fast=False`), where they are others: Llama's without `legacy`
-    /// has the mark of a word's beginning before a text that begins with a blank, too, and Llama's normalises as a
-    /// SentencePiece model in the folder says.
+    /// has the mark of a word's beginning before a text that begins with a blank or an added token without a role, too, and
+    /// Llama's normalises as a SentencePiece model in the folder says.
     #[must_use]
     pub fn as_slow(mut self) -> Self {
         if self.source.is_sentencepiece() && self.facts.is_llama() {
@@ -345,7 +345,7 @@ impl Tokenizer {
 
     /// The text with the mark that the slow class puts before it and engines do not.
     fn marked<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        if self.marks_all && text.starts_with([' ', MARK]) {
+        if self.marks_all && (text.starts_with([' ', MARK]) || self.begins_without_role(text)) {
             Cow::Owned(format!("{MARK}{text}"))
         } else {
             Cow::Borrowed(text)
@@ -532,7 +532,8 @@ impl Tokenizer {
                 template.set_global(name, &token.text);
             }
         }
-        for (name, text) in &self.facts.more_roles {
+        let more = self.facts.more_roles.iter().map(|(name, text)| (*name, text));
+        for (name, text) in more.chain(self.facts.extra.iter().map(|(name, text)| (name.as_str(), text))) {
             template.set_global(name, text);
         }
         if !self.facts.additional.is_empty() {

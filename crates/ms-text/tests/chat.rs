@@ -19,3 +19,21 @@ fn templates_have_the_texts_of_transformers() {
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
+
+/// Values: Jinja 3.1.6.
+#[test]
+fn slices_go_backwards_as_in_python() {
+    for (source, want) in [
+        ("{{ [][::-1] }}|{{ ''[::-1] }}|{{ ()[::-1] }}", "[]||()"),
+        ("{{ [1, 2, 3][:0:-1] }}{{ [1, 2, 3][0:1:-1] }}{{ (1, 2, 3)[-9::-1] }}", "[3, 2][]()"),
+        ("{{ 'abcd'[2::-2].upper() }}{{ messages[::-1][0].role }}", "CAassistant"),
+        (
+            "{% for m in messages[::-1] if m.role == 'user' %}{{ loop.index }}{{ m.role }}{% endfor %}",
+            "1user",
+        ),
+    ] {
+        let messages = json!([{"role": "user"}, {"role": "assistant"}]);
+        let template = ChatTemplate::new(source).unwrap();
+        assert_eq!(template.render(&messages, None, GenerationPrompt::Omit).unwrap(), want, "{source}");
+    }
+}

@@ -3,7 +3,7 @@
 //! Values: transformers 4.43.2 and 4.57.6, `AutoTokenizer.from_pretrained(…)`, its `encode` and `len`.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_text::{SpecialToken, Tokenizer};
+use ms_text::{GenerationPrompt, SpecialToken, Tokenizer};
 use serde_json::{Value, json};
 
 /// A small byte-level vocabulary with two added tokens, the second of them not special.
@@ -135,6 +135,25 @@ fn cases() -> Vec<Case> {
             ids: [&[0, 2, 4, 10, 8, 1], TWO, THREE],
             plain: "a<z><y>",
         },
+        // Names of the file's own (4.57; before, they were overlooked).
+        Case {
+            config: fast(json!({"extra_special_tokens":
+                {"image_token": "<y>", "video_token": flags("<w>", true, true)}})),
+            beside: none(),
+            size: 12,
+            roles: [None; 4],
+            ids: [ONE, &[0, 2, 9, 1, 2, 6, 5], &[0, 11, 2, 4, 8, 1]],
+            plain: "a<z>",
+        },
+        Case {
+            config: fast(json!({"extra_special_tokens": {"image_token": "<v>"}, "eos_token": "<x>",
+                "additional_special_tokens": ["<w>"]})),
+            beside: none(),
+            size: 13,
+            roles: [None, Some(3), None, None],
+            ids: [ONE, TWO, &[0, 2, 11, 2, 12, 1]],
+            plain: "a<z><y>",
+        },
         // Classes have tokens of their own, and say what stands around a text and whether it begins with a space.
         Case {
             config: class("GPT2Tokenizer", json!({"add_prefix_space": true})),
@@ -164,6 +183,14 @@ fn cases() -> Vec<Case> {
             plain: "a<z>",
         },
         Case {
+            config: class("BloomTokenizerFast", json!({"add_prefix_space": true})),
+            beside: none(),
+            size: 15,
+            roles: [Some(11), Some(12), Some(14), Some(13)],
+            ids: [&[5, 2, 3, 2, 1], &[5, 2, 4, 7, 8, 1, 2, 6, 5], &[5, 2, 4, 8, 2, 4, 8, 1]],
+            plain: "a<z><y>",
+        },
+        Case {
             config: json!({}),
             beside: ("config.json", json!({"model_type": "qwen2"})),
             size: 12,
@@ -191,4 +218,28 @@ fn special_tokens_are_those_of_transformers() {
         }
         assert_eq!(tokenizer.decode(&[0, 3, 6, 9], true).unwrap(), case.plain, "{what}");
     }
+}
+
+#[test]
+fn a_space_is_put_before_a_text_wherever_the_vocabulary_decides_it() {
+    let mut vocabulary = vocabulary();
+    let split = json!({"type": "Split", "pattern": {"Regex": "y"}, "behavior": "Isolated", "invert": false});
+    let steps = json!([split, vocabulary["pre_tokenizer"]]);
+    vocabulary["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": steps});
+    let ids = |space: bool| {
+        let config = json!({"tokenizer_class": "CohereTokenizerFast", "add_prefix_space": space});
+        let files = [("tokenizer.json", &vocabulary), ("tokenizer_config.json", &config)];
+        load(&files).encode_with_special(TEXTS[1]).unwrap()
+    };
+    assert_eq!(ids(true), [11, 5, 2, 4, 2, 7, 2, 8, 1, 2, 6, 5]);
+    assert_eq!(ids(false), [11, 0, 2, 4, 7, 8, 1, 2, 6, 5]);
+}
+
+#[test]
+fn templates_know_the_tokens_that_the_file_names() {
+    let config = json!({"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": {"image_token": "<y>"},
+                        "chat_template": "{{ image_token }}{{ bos_token }}"});
+    let tokenizer = load(&[("tokenizer.json", &vocabulary()), ("tokenizer_config.json", &config)]);
+    let template = tokenizer.chat_template().unwrap();
+    assert_eq!(template.render(&json!([]), None, GenerationPrompt::Omit).unwrap(), "<y>");
 }

@@ -295,6 +295,12 @@ fn the_slow_class_of_llama_marks_texts_that_begin_with_a_blank() {
     let folder = small_llama();
     slow_class_gives(folder.path(), &cases);
     assert_eq!(Tokenizer::load(folder.path()).unwrap().encode(" a").unwrap(), [264]);
+    // Before a token that has lost its role, too, as an end token has that a template replaces.
+    let mut slow = Tokenizer::load(folder.path()).unwrap().as_slow();
+    let before = slow.encode("</s> a").unwrap();
+    slow.set_eos("<|im_end|>").unwrap();
+    assert_eq!(slow.encode("</s> a").unwrap(), [&[632][..], &before].concat());
+    assert_eq!(slow.encode("<|im_end|> a").unwrap()[1..], before[1..]);
     // Other classes have no other ids.
     let folder = tempfile::tempdir().unwrap();
     write_trained(folder.path());
@@ -318,8 +324,11 @@ fn the_published_llama_has_the_same_slow_class() {
         (" <s> x", &[259, 1, 921]),
     ];
     slow_class_gives(&folder, &cases);
-    let fast = Tokenizer::load(&folder).unwrap();
+    let mut fast = Tokenizer::load(&folder).unwrap();
     assert_eq!(fast.encode(" a").unwrap(), [263]);
+    fast.set_eos("<|im_end|>").unwrap();
+    assert_eq!(fast.encode("</s>a").unwrap(), [2, 29874]);
+    assert_eq!(fast.as_slow().encode("</s>a").unwrap(), [29871, 2, 29874]);
 }
 
 fn slow_class_gives(folder: &Path, cases: &[(&str, &[u32])]) {

@@ -59,6 +59,7 @@ fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
         ms_spec::Error::Cut { axis, ranks, .. } | ms_spec::Error::Rule { axis, ranks, .. } => match axis {
             Axis::Tp if cut.tp.value == *ranks => cut.tp.written,
             Axis::Tp => cut.etp.written,
+            Axis::Ep if cut.extend_ep => Some("--moe-tp-extend-ep"),
             Axis::Ep => cut.ep.written,
             _ => None,
         },

@@ -75,7 +75,7 @@ options! {
         model: Option<PathBuf> = "--tokenizer-model", "SentencePiece model of GPTSentencePieceTokenizer";
         vocab: Option<PathBuf> = "--vocab-file", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece";
         merges: Option<PathBuf> = "--merge-file", "merges.txt of GPT2BPETokenizer";
-        fast: bool = "--tokenizer-not-use-fast", "token ids of the slow tokenizer class: with Llama's (not legacy) a text that starts with a space has one token more; others are the same";
+        fast: bool = "--tokenizer-not-use-fast", "token ids of the slow tokenizer class: with Llama's (not legacy) a text that starts with a space or an added token without a role has one token more; others are the same";
         append_eod: bool = "--append-eod", "append the end-of-document token to every document";
     }
 }

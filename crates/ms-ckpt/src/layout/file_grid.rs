@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((of(2, 4).grid().world(), of(4, 2).grid().world()), (12, 12));
         let json = serde_json::json!({
             "model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8,
-            "num_attention_heads": 2, "vocab_size": 8, "num_local_experts": 6, "num_experts_per_tok": 2
+            "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 8, "num_local_experts": 6, "num_experts_per_tok": 2
         });
         let model = ms_spec::hf::read_config(&json).unwrap();
         let said = of(2, 3).check(&model).unwrap_err().to_string();

@@ -408,7 +408,7 @@ mod tests {
     fn the_order_of_tensors_is_that_of_transformers() {
         let json = serde_json::json!({
             "model_type": "qwen2", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
-            "num_attention_heads": 2, "vocab_size": 10
+            "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 10
         });
         let config = hf::read_config(&json).unwrap();
         let names: Vec<String> = tensors(&config).unwrap().into_iter().map(|t| t.named.name).collect();

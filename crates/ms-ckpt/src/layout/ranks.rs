@@ -75,17 +75,14 @@ impl Opened {
         for (numbers, path) in found {
             let path = path.join(FILE);
             let torch = TorchFile::open(&path)?;
-            let version = torch.root().get("checkpoint_version").and_then(|v| v.to_json().as_f64());
-            if let Some(version) = version.filter(|v| *v < 3.0) {
-                let what = format!("checkpoint version {version}: before 3.0 other orders were stored");
-                return Err(Error::malformed(&path, what));
-            }
             if opened.args.is_empty()
                 && let Some(Value::Object(map)) = torch.root().get("args").map(Node::to_json)
             {
                 opened.args = map;
             }
             let (tensors, chunks) = rank_file(&torch, &path, opened.files.len(), &mut opened.stored)?;
+            let version = torch.root().get("checkpoint_version").and_then(|v| v.to_json().as_f64());
+            check_version(version.unwrap_or(0.0), &path, &tensors)?;
             if opened.state.is_null() {
                 opened.state = optim::run_state(&torch)?;
             }
@@ -380,6 +377,27 @@ const PLAIN: Spelling = Spelling {
     nf4: FourBit::None,
 };
 
+/// Checks that rows of queries, keys and values have the order of now. Other modules than the legacy ones never had another.
+///
+/// # Errors
+/// [`Error::Malformed`] for legacy modules of a version below 2.0, such as a file has that names none.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/training/checkpointing.py`, `fix_query_key_value_ordering`.
+fn check_version(version: f64, path: &Path, tensors: &Tensors) -> Result<()> {
+    let ordered = |(_, name): &(usize, String)| {
+        number_in(name, LEGACY_LAYERS).is_some()
+            && name.rsplit('.').nth(1).is_some_and(|module| module.ends_with("key_value"))
+    };
+    if version < 2.0 && tensors.keys().any(ordered) {
+        let what = format!(
+            "checkpoint version {version}: before 2.0 other orders of queries, keys and values were stored"
+        );
+        return Err(Error::malformed(path, what));
+    }
+    Ok(())
+}
+
 /// Whether a tensor is of a layer's experts, by its name.
 fn of_experts(name: &str) -> bool {
     let in_layer = name.strip_prefix(LAYERS).and_then(|rest| rest.split_once('.'));
@@ -399,25 +417,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_old_versions_and_folders_of_several_kinds_are_refused() {
+    fn folders_of_several_kinds_are_refused() {
         use crate::torch::{Object, archive_of};
-        use serde_json::json;
 
         let dir = tempfile::tempdir().unwrap();
-        let file = |folder: &str, version: f64| {
-            let model = ("model".to_owned(), Object::Dict(Vec::new()));
-            let top = vec![("checkpoint_version".to_owned(), Object::Plain(json!(version))), model];
+        let file = |folder: &str| {
+            let top = vec![("model".to_owned(), Object::Dict(Vec::new()))];
             let folder = dir.path().join(folder);
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join(FILE), archive_of("archive", &Object::Dict(top))).unwrap();
-            Opened::read(dir.path()).map_err(|e| e.to_string())
+            Opened::read(dir.path()).unwrap()
         };
-        let refused = file("mp_rank_00", 2.0).err().unwrap();
-        assert!(refused.contains("checkpoint version 2: before 3.0"), "{refused}");
-        assert_eq!(file("mp_rank_00", 3.0).unwrap().ranks.len(), 1);
-        let mut both = file("mp_rank_00_001", 3.0).unwrap();
-        let refused = both.number().unwrap_err().to_string();
+        assert_eq!(file("mp_rank_00").ranks.len(), 1);
+        let refused = file("mp_rank_00_001").number().unwrap_err().to_string();
         assert!(refused.contains("different numbers of fields"), "{refused}");
+    }
+
+    #[test]
+    fn old_orders_of_queries_keys_and_values_are_refused() {
+        const LEGACY: &str = "language_model/encoder/layers.3.self_attention.query_key_value";
+        let check = |version: f64, name: &str| {
+            let tensors = Tensors::from([((0, name.to_owned()), 0)]);
+            check_version(version, Path::new("a.pt"), &tensors).map_err(|e| e.to_string())
+        };
+        for ending in ["weight", "bias"] {
+            let name = format!("{LEGACY}.{ending}");
+            let refused = check(0.0, &name).unwrap_err();
+            assert!(refused.contains("checkpoint version 0: before 2.0"), "{refused}");
+            assert!(check(1.0, &name).is_err() && check(2.0, &name).is_ok());
+        }
+        for other in [
+            &LEGACY.replace("query_key_value", "dense.weight"),
+            "decoder.layers.3.self_attention.linear_qkv.weight",
+        ] {
+            assert_eq!(check(0.0, other), Ok(()), "{other}");
+        }
     }
 
     #[test]

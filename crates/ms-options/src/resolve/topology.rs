@@ -138,6 +138,14 @@ pub(crate) fn resolve(
     let mut numbers = rules;
     if o.extend_ep.value {
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
+        if sizes.ep > 1 && model.moe.is_none() {
+            refuse!("--moe-tp-extend-ep: needs a model with experts (--num-experts)");
+        }
+        ms_spec::check_expert_cut(model, sizes.ep, 1).map_err(|e| {
+            Usage(format!(
+                "--moe-tp-extend-ep with --tensor-model-parallel-size {tp} and --expert-model-parallel-size {ep}: {e}"
+            ))
+        })?;
     }
     if o.extended.value {
         check_extended(o, upstream)?;

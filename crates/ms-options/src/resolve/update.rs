@@ -148,7 +148,7 @@ pub(super) fn optimizer(
     distributed: bool,
 ) -> Result<OptimizerConfig> {
     Ok(OptimizerConfig {
-        loss_scale: loss_scale(o, precision)?,
+        loss_scale: loss_scale(o, precision, distributed)?,
         update: update_rule(o),
         form: optimizer_form(o, precision, upstream, stages, distributed)?,
         clip_grad: o.clip,
@@ -304,8 +304,17 @@ pub(super) fn rounded_gradients(o: &Update, precision: &Precision, upstream: Ups
 ///
 /// # Errors
 /// A first factor below the least one, as Megatron refuses it.
-fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale> {
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/core/optimizer/__init__.py`.
+fn loss_scale(o: &Update, precision: &Precision, distributed: bool) -> Result<LossScale> {
     Ok(match o.loss_scale.filter(|&scale| scale != 0.0) {
+        Some(_) if !(precision.fp16 || precision.bf16 || distributed) => {
+            tracing::warn!(
+                "--loss-scale has no effect on weights in float32 without --use-distributed-optimizer, as in upstream"
+            );
+            LossScale::None
+        }
         Some(scale) => LossScale::Constant(scale),
         None if precision.fp16 => {
             let (initial, min) = (o.initial_scale, o.min_scale);

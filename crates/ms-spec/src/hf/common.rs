@@ -102,7 +102,7 @@ pub(super) const SIZES: &[Field] = {
 /// The same, and key/value heads and the size of a head.
 pub(super) const DECODER: &[Field] = {
     let ([a, b, c, d, e, f], [g, h]) = (sizes(NAMES), heads(NAMES));
-    &[a, b, c, d, e, f, g, h, GROUPS, NO_HEAD_DIM, head_dim("head_dim"), NO_DROPOUT]
+    &[a, b, c, d, e, f, g, h, NULLS, GROUPS, head_dim("head_dim"), NO_DROPOUT]
 };
 
 pub(super) const GROUPS: Field =
@@ -115,18 +115,24 @@ pub(super) const fn head_dim(name: &'static str) -> Field {
     Field::size(name, |c| Some(&mut c.head_dim)).or(HEAD_DIM).else_by(equal_heads)
 }
 
-/// Null is not silence: heads share the hidden size, whatever the class assumes (transformers 5.24, `InternLM3Config`,
-/// `SeedOssConfig`).
-const NO_HEAD_DIM: Field = Field::reading(|f, c| {
-    if f.map.get("head_dim").is_some_and(Value::is_null) {
+/// Null is not silence: heads share the hidden size, and each has a key, whatever the class assumes (transformers 5.24,
+/// `InternLM3Config`, `SeedOssConfig`).
+const NULLS: Field = Field::reading(|f, c| {
+    let is_null = |name: &str| f.map.get(name).is_some_and(Value::is_null);
+    if is_null("head_dim") {
         c.head_dim = 0;
+    }
+    if is_null("num_key_value_heads") {
+        c.groups = 0;
     }
     Ok(())
 });
 
-/// As many key/value heads as query heads.
+/// As many key/value heads as query heads, where the class assumes no number.
 fn as_many_groups(c: &mut ModelConfig) {
-    c.groups = c.heads;
+    if c.groups == 0 {
+        c.groups = c.heads;
+    }
 }
 
 /// Where the class assumes no size, heads share the hidden size. One that does not divide leaves them without, which is
@@ -403,3 +409,39 @@ pub(super) const RMS_OR_LAYER_NORM: Field = Field::flag_as(
     |c| Some(c.norm == Norm::Rms),
     |c, rms| c.norm = if rms { Norm::Rms } else { Norm::LayerNorm },
 );
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::hf::read_config;
+
+    /// transformers 4.57 and 5.24: the defaults of the configuration classes.
+    #[test]
+    fn classes_have_key_value_heads_where_the_file_is_silent() {
+        for (class, want) in [
+            ("llama", 64),
+            ("phi3", 64),
+            ("olmo2", 64),
+            ("qwen2", 32),
+            ("qwen3", 32),
+            ("mistral", 8),
+            ("ministral", 8),
+            ("mixtral", 8),
+            ("seed_oss", 8),
+            ("gemma", 16),
+            ("gemma2", 4),
+            ("glm", 2),
+            ("glm4", 2),
+            ("internlm3", 2),
+        ] {
+            let mut file = json!({
+                "model_type": class, "hidden_size": 512, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,
+                "num_attention_heads": 64, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2
+            });
+            assert_eq!(read_config(&file).unwrap().groups, want, "{class}");
+            file["num_key_value_heads"] = Value::Null;
+            assert_eq!(read_config(&file).unwrap().groups, 64, "{class}");
+        }
+    }
+}

@@ -277,7 +277,7 @@ mod tests {
         let read = |model_type: &str, more: serde_json::Value| {
             let mut file = json!({
                 "model_type": model_type, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-                "num_attention_heads": 4, "vocab_size": 100, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+                "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
                 "v_head_dim": 8, "n_routed_experts": 16, "num_experts_per_tok": 2
             });
             for (name, value) in more.as_object().unwrap() {
@@ -302,7 +302,7 @@ mod tests {
     fn null_is_false_and_whole_heads_where_the_class_assumes_otherwise() {
         let mut file = json!({
             "model_type": "glm4_moe", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,
-            "num_attention_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2
+            "num_attention_heads": 4, "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2
         });
         let read = |file: &serde_json::Value| {
             let c = read_config(file).unwrap();

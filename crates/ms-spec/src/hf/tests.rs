@@ -9,7 +9,7 @@ use crate::{Biases, QkNorm};
 fn minimal(model_type: &str) -> Value {
     json!({
         "model_type": model_type, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "vocab_size": 100
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100
     })
 }
 

@@ -144,7 +144,7 @@ mod tests {
         ] {
             let mut json = json!({
                 "model_type": family, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-                "num_attention_heads": 4, "vocab_size": 100, "rms_norm_eps": 1e-6
+                "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100, "rms_norm_eps": 1e-6
             });
             for (key, value) in extra.as_object().unwrap() {
                 json[key] = value.clone();

@@ -3,6 +3,8 @@
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
+use super::nothing::listed;
+
 type Result<T> = std::result::Result<T, Error>;
 
 /// Steps of a rendering, a second or two: a template for a conversation takes some dozens for each message.
@@ -32,11 +34,13 @@ fn indent(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
 
 fn slice(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
     let args = checked("slice", args)?;
+    args.first().map_or(Ok(()), listed)?;
     state.apply_filter("slice()", &args)
 }
 
 fn batch(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
     let args = checked("batch", args)?;
+    args.first().map_or(Ok(()), listed)?;
     state.apply_filter("batch()", &args)
 }
 

@@ -1,6 +1,7 @@
 //! Chat templates of Hugging Face folders.
 
 mod limits;
+mod nothing;
 mod python;
 mod source;
 
@@ -50,6 +51,7 @@ impl ChatTemplate {
         environment.set_syntax(syntax.expect("the default delimiters are distinct"));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         limits::add(&mut environment);
+        nothing::add(&mut environment);
         python::add(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function(

@@ -8,15 +8,20 @@ use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
 
 use super::limits::{widths_within, within};
+use super::nothing::listed;
 use super::source::PERCENT;
 use crate::{python_case, python_json};
 
 type Result<T> = std::result::Result<T, Error>;
 
+/// Filter for slices that go backwards.
+pub(super) const BACKWARDS: &str = "backwards";
+
 /// Gives an environment these methods, filters, tests and functions.
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
+    environment.add_filter(BACKWARDS, backwards);
     environment.add_filter("capitalize", |text: String| python_case::capitalize(&text));
     environment.add_filter("center", |text: String, width: Option<usize>| {
         within("center", width.unwrap_or(80)).map(|width| centred(&text, width, ' '))
@@ -37,9 +42,9 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     });
     // The engine's own goes over null, as if it were an empty list.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    // What has a length and places: texts and dicts, too.
+    // What has a length and places: texts and dicts, too, and what is undefined.
     environment.add_test("sequence", |value: &Value| {
-        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("divisibleby", divisible);
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
@@ -75,6 +80,22 @@ fn percent(left: &Value, right: &Value) -> Result<Value> {
     } else {
         rest + b
     }))
+}
+
+/// `value[start:stop:step]` with a step below 0.
+fn backwards(value: &Value, start: Option<i64>, stop: Option<i64>, step: i64) -> Result<Value> {
+    listed(value)?;
+    let items: Vec<Value> = value.try_iter()?.collect();
+    let length = items.len() as i64;
+    let place = |at: i64| if at < 0 { (at + length).max(-1) } else { at.min(length - 1) };
+    let (start, stop) = (start.map_or(length - 1, place), stop.map_or(-1, place));
+    let step = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX).max(1);
+    let kept = (stop + 1..=start).rev().step_by(step).map(|at| items[at as usize].clone());
+    Ok(match value.kind() {
+        ValueKind::String => kept.map(|c| c.to_string()).collect::<String>().into(),
+        _ if value.is_tuple() => Value::from(Tuple::from(kept.collect::<Vec<_>>())),
+        _ => kept.collect(),
+    })
 }
 
 /// Jinja's test, which the engine's own does not survive where the divisor is 0; what is no number is not divisible.

@@ -1,5 +1,7 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
+use super::nothing::IN_TURN;
+use super::python::BACKWARDS;
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
@@ -10,6 +12,9 @@ pub(super) const PERCENT: &str = "percent_of_text";
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
+/// - What a loop goes over is checked, for the engine goes over null.
+/// - Slices that go backwards are a filter: those of the engine do not stop before the first element, and not at all in an empty
+///   list.
 ///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
@@ -29,21 +34,150 @@ pub(super) fn prepared(source: &str) -> String {
             break;
         };
         let (tag, behind) = tag.split_at(length);
-        out.push_str(&if tag.starts_with("{#") { tag.to_owned() } else { formatted(&block(tag)) });
-        rest = behind;
+        out.push_str(&if tag.starts_with("{#") {
+            tag.to_owned()
+        } else {
+            formatted(&checked(&sliced(block(tag))))
+        });
+        // What is quoted whole stays.
+        let quoted = if words(tag) == "raw" { behind.find("endraw").unwrap_or(0) } else { 0 };
+        out.push_str(&behind[..quoted]);
+        rest = &behind[quoted..];
     }
     out + rest
 }
 
+/// What a tag holds.
+fn words(tag: &str) -> &str {
+    tag[2..tag.len() - 2].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim()
+}
+
 /// A tag without a name that the engine does not know.
 fn block(tag: &str) -> String {
-    let words = tag[2..tag.len() - 2].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+    let words = words(tag);
     match words {
         "generation" if tag.starts_with("{%") => tag.replacen(words, "with", 1),
         "endgeneration" if tag.starts_with("{%") => tag.replacen(words, "endwith", 1),
         _ => tag.to_owned(),
     }
 }
+
+/// The beginning of a loop, with a check of what it goes over.
+fn checked(tag: &str) -> String {
+    let Some(Range { start, end }) = gone_over(tag) else { return tag.to_owned() };
+    format!("{}({})|{IN_TURN}{}", &tag[..start], &tag[start..end], &tag[end..])
+}
+
+/// Where a tag says what a loop goes over.
+fn gone_over(tag: &str) -> Option<Range<usize>> {
+    let mut end = tag.strip_suffix("%}")?.trim_end_matches(['-', '+']).len();
+    let (mut at, mut depth, mut words, mut start) = (2, 0, 0, None);
+    while at < end {
+        let c = tag[at..].chars().next()?;
+        let mut length = c.len_utf8();
+        match c {
+            '\'' | '"' => length = text_length(&tag[at..])?,
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ if is_of_word(c) => {
+                length = word(&tag[at..]);
+                match (&tag[at..at + length], start) {
+                    (first, _) if words == 0 && first != "for" => return None,
+                    ("in", None) if depth == 0 => start = Some(at + length + blanks(&tag[at + length..])),
+                    ("if" | "recursive", Some(_)) if depth == 0 => end = at,
+                    _ => {}
+                }
+                words += 1;
+            }
+            _ => {}
+        }
+        at += length;
+    }
+    let start = start?;
+    Some(start..start + tag.get(start..end)?.trim_end().len())
+}
+
+/// Code with a filter in place of each slice whose step is written as a negative number.
+fn sliced(mut tag: String) -> String {
+    while let Some((operand, slice)) = backwards(&tag) {
+        let parts = parts(&tag[slice.start + 1..slice.end - 1]);
+        let args = parts.iter().map(|part| if part.is_empty() { "none" } else { part });
+        let args = args.collect::<Vec<_>>().join(", ");
+        let filter = format!("({}|{BACKWARDS}({args}))", &tag[operand..slice.start]);
+        tag.replace_range(operand..slice.end, &filter);
+    }
+    tag
+}
+
+/// Where the first such slice stands, and where what it is a slice of begins.
+fn backwards(tag: &str) -> Option<(usize, Range<usize>)> {
+    let (mut at, mut in_value) = (2, false);
+    // Where the value begins that stands here, by brackets.
+    let mut begins = vec![at];
+    while at < tag.len() - 2 {
+        let c = tag[at..].chars().next()?;
+        let depth = begins.len() - 1;
+        let mut length = c.len_utf8();
+        match c {
+            '\'' | '"' => length = text_length(&tag[at..])?,
+            _ if is_of_word(c) => length = word(&tag[at..]),
+            _ => {}
+        }
+        let starts = !in_value && (is_of_word(c) || matches!(c, '\'' | '"' | '(' | '[' | '{'));
+        if starts {
+            begins[depth] = at;
+        }
+        match c {
+            '[' if in_value => {
+                let slice = at..at + brackets(&tag[at..]);
+                let parts = parts(&tag[at + 1..slice.end - 1]);
+                if parts.get(2).is_some_and(|step| step.starts_with('-')) {
+                    return Some((begins[depth], slice));
+                }
+                begins.push(at);
+                in_value = false;
+            }
+            '(' | '[' | '{' => {
+                begins.push(at);
+                in_value = false;
+            }
+            ')' | ']' | '}' => {
+                if depth > 0 {
+                    begins.pop();
+                }
+                in_value = true;
+            }
+            '\'' | '"' => in_value = true,
+            _ if is_of_word(c) => in_value = !OPERATORS.contains(&&tag[at..at + length]),
+            '.' => {}
+            _ if c.is_whitespace() => {}
+            _ => in_value = false,
+        }
+        at += length;
+    }
+    None
+}
+
+/// The parts of a slice.
+fn parts(code: &str) -> Vec<&str> {
+    let (mut at, mut start, mut parts) = (0, 0, Vec::new());
+    while let Some(c) = code[at..].chars().next() {
+        at += match c {
+            '\'' | '"' => text_length(&code[at..]).unwrap_or(code.len() - at),
+            '(' | '[' | '{' => brackets(&code[at..]),
+            _ => c.len_utf8(),
+        };
+        if c == ':' {
+            parts.push(code[start..at - 1].trim());
+            start = at;
+        }
+    }
+    parts.push(code[start..].trim());
+    parts
+}
+
+/// Words between values.
+const OPERATORS: [&str; 8] = ["and", "or", "not", "in", "is", "if", "elif", "else"];
 
 /// Where code ends: the first `end` outside of texts and braces.
 fn code_end(code: &str, end: &str) -> Option<usize> {
@@ -131,7 +265,7 @@ fn operators(code: &str) -> Vec<usize> {
             '\'' | '"' => Before::Text,
             _ if is_of_word(c) => {
                 let word = &code[at..at + length];
-                let operator = ["and", "or", "not", "in", "is", "if", "elif", "else"].contains(&word);
+                let operator = OPERATORS.contains(&word);
                 product[depth] &= !operator;
                 if operator || c.is_ascii_digit() { Before::Other } else { Before::Value }
             }
@@ -244,6 +378,27 @@ mod tests {
             ("{{ (a ~ b) % c % d }}", "{{ (a ~ b) |percent_of_text(c) |percent_of_text(d) }}"),
             ("{{ 2 * f(a % b) + a % b ** 2 }}", "{{ 2 * f(a |percent_of_text(b)) + a % b ** 2 }}"),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
+            ("{%- for a, b in c.d('in')[1:] -%}", "{%- for a, b in (c.d('in')[1:])|in_turn -%}"),
+            (
+                "{% for a in (b if c) if a in d recursive %}",
+                "{% for a in ((b if c))|in_turn if a in d recursive %}",
+            ),
+            (
+                "{% for a in b.c()[::-1] %}{% form in c %}",
+                "{% for a in ((b.c()|backwards(none, none, -1)))|in_turn %}{% form in c %}",
+            ),
+            (
+                "{{ -a['[::-1]'][b[1:]: 2 :-2].c + d[::2] }}",
+                "{{ -(a['[::-1]']|backwards(b[1:], 2, -2)).c + d[::2] }}",
+            ),
+            (
+                "{{ not [a][::-1][::-1] }}",
+                "{{ not (([a]|backwards(none, none, -1))|backwards(none, none, -1)) }}",
+            ),
+            (
+                "{% raw %}{% for a in b %}{% endraw %}{{ a % b }}",
+                "{% raw %}{% for a in b %}{% endraw %}{{ a |percent_of_text(b) }}",
+            ),
         ] {
             assert_eq!(prepared(source), want);
         }

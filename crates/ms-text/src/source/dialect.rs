@@ -1,6 +1,7 @@
 //! Patterns in the dialect of Oniguruma, which Python's `tokenizers` reads them by, in that of the engines' own crates.
 //!
-//! In the former `^` and `$` match at every line, and named classes such as `[[:alpha:]]` hold the letters of all scripts.
+//! In the former `^` and `$` match at every line, and named classes such as `[[:alpha:]]` hold the letters of all scripts. A
+//! character of a word is no joiner, and outside of brackets also one of the fractions and raised digits of Latin-1.
 
 use serde_json::Value;
 use std::borrow::Cow;
@@ -35,7 +36,28 @@ fn named(name: &str) -> Option<&'static str> {
         "punct" => r"\p{P}\p{S}",
         "space" => r"\s",
         "upper" => r"\p{Uppercase}",
-        "word" => r"\w",
+        "word" => WORD,
+        _ => return None,
+    })
+}
+
+/// What `\w` holds in brackets.
+const WORD: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}";
+/// What it holds besides elsewhere.
+const LATIN: &str = "²³¹¼-¾";
+
+/// What an escape is, where the two dialects differ.
+fn escaped(letter: Option<char>, in_brackets: bool) -> Option<String> {
+    let word = format!("[{WORD}{LATIN}]");
+    Some(match (letter?, in_brackets) {
+        ('w', true) => WORD.to_owned(),
+        ('W', true) => format!("[^{WORD}]"),
+        ('w', false) => word,
+        ('W', false) => format!("[^{WORD}{LATIN}]"),
+        ('b', false) => format!("(?:(?<={word})(?!{word})|(?<!{word})(?={word}))"),
+        ('B', false) => format!("(?:(?<={word})(?={word})|(?<!{word})(?!{word}))"),
+        ('R', false) => r"(?>\r\n|[\n-\r\x{85}\x{2028}\x{2029}])".to_owned(),
+        ('N', false) => r"[^\n]".to_owned(),
         _ => return None,
     })
 }
@@ -50,7 +72,20 @@ fn translated(pattern: &str) -> Cow<'_, str> {
     while let Some(c) = rest.chars().next() {
         let mut length = c.len_utf8();
         match c {
-            '\\' => length += rest[1..].chars().next().map_or(0, char::len_utf8),
+            '\\' => {
+                let letter = rest[1..].chars().next();
+                length += letter.map_or(0, char::len_utf8);
+                if let (Some('p' | 'P'), Some(behind)) = (letter, rest[length..].strip_prefix("{^")) {
+                    out.push_str(if letter == Some('p') { r"\P{" } else { r"\p{" });
+                    rest = behind;
+                    continue;
+                }
+                if let Some(other) = escaped(letter, depth > 0) {
+                    out.push_str(&other);
+                    rest = &rest[length..];
+                    continue;
+                }
+            }
             '^' | '$' if depth == 0 => {
                 out.push_str(if c == '^' { LINE_BEGINS } else { LINE_ENDS });
                 rest = &rest[1..];
@@ -107,8 +142,10 @@ mod tests {
         for (pattern, want) in [
             (r"\s+$", r"\s+(?m:$)"),
             (r"^a|[^b]^", &format!("{LINE_BEGINS}a|[^b]{LINE_BEGINS}")),
+            (r"\p{^L}[\P{^Han}]\N", r"\P{L}[\p{Han}][^\n]"),
             ("[[:alpha:]_]+$", r"[\p{Alphabetic}_]+(?m:$)"),
             ("[^[:^digit:][:odd:]]", r"[^[^\p{Nd}][:odd:]]"),
+            (r"\w+|[^\w\W]\\w", &format!(r"[{WORD}{LATIN}]+|[^{WORD}[^{WORD}]]\\w")),
         ] {
             assert_eq!(translated(pattern), want);
         }

@@ -272,8 +272,11 @@ impl Source {
 /// What a class changes in the definition that it reads.
 ///
 /// # Source
-/// transformers 4.43, `models/{gpt2,gpt_neox,roberta,bert}/tokenization_*_fast.py`.
+/// transformers 4.43, `models/{gpt2,gpt_neox,roberta,bert,bloom,cohere}/tokenization_*_fast.py`.
 fn as_class(mut definition: Value, facts: &FolderFacts) -> Value {
+    if facts.adds_prefix_space() {
+        begin_with_space(&mut definition["pre_tokenizer"]);
+    }
     if facts.sets_prefix_space()
         && let Some(space) = definition["pre_tokenizer"].get_mut("add_prefix_space")
     {
@@ -286,6 +289,15 @@ fn as_class(mut definition: Value, facts: &FolderFacts) -> Value {
         normalizer["handle_chinese_chars"] = facts.chinese_chars.unwrap_or(true).into();
     }
     definition
+}
+
+/// Has a pre-tokenizer and those inside it put a space before a text.
+fn begin_with_space(step: &mut Value) {
+    if let Some(space) = step.get_mut("add_prefix_space") {
+        *space = true.into();
+    }
+    let inside = step.get_mut("pretokenizers").and_then(Value::as_array_mut);
+    inside.into_iter().flatten().for_each(begin_with_space);
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {

@@ -21,13 +21,14 @@ impl Tokenizer {
         });
         let named = |name: &str| self.facts.named(name).map(str::to_owned);
         let [sep, cls, mask] = ["sep_token", "cls_token", "mask_token"].map(named);
-        let additional = self.facts.additional.clone();
+        let extra = self.facts.extra.iter().map(|(_, text)| text.clone());
+        let listed: Vec<String> = self.facts.additional.iter().cloned().chain(extra).collect();
         self.bos = self.role(bos);
         self.eos = self.role(eos);
         self.unk = self.role(unk);
         self.role(sep);
         self.pad = self.role(pad);
-        for text in [cls, mask].into_iter().flatten().chain(additional) {
+        for text in [cls, mask].into_iter().flatten().chain(listed) {
             self.role(Some(text));
         }
     }
@@ -62,6 +63,21 @@ impl Tokenizer {
                 .add(self.facts.described.get(&text).cloned().unwrap_or_else(|| AddedToken::special(&text)));
         }
         Some(SpecialToken { id: self.vocabulary.id(&text)?, text })
+    }
+
+    /// Whether a text begins with an added token that is none of the named ones.
+    ///
+    /// # Source
+    /// transformers 4.57, `models/llama/tokenization_llama.py`, `tokenize`.
+    pub(super) fn begins_without_role(&self, text: &str) -> bool {
+        let added = self.vocabulary.added().iter().map(|(_, token)| token.content.as_str());
+        let longest = added.filter(|&token| text.starts_with(token)).max_by_key(|token| token.len());
+        let Self { bos, eos, pad, unk, facts, .. } = self;
+        let roles = [bos, eos, pad, unk].into_iter().flatten().map(|token| &token.text);
+        let more = facts.more_roles.iter().map(|(_, text)| text);
+        let extra = facts.extra.iter().map(|(_, text)| text);
+        let mut named = roles.chain(more).chain(&facts.additional).chain(extra);
+        longest.is_some_and(|token| named.all(|name| name != token))
     }
 
     /// The definition with the added tokens of now and what stands around a text.

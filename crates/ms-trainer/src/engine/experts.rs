@@ -9,6 +9,11 @@ use ms_nn::LayerLoad;
 use ms_spec::Place;
 use std::collections::BTreeMap;
 
+/// What `copies` ranks counted alike, by their sum. A product with the reciprocal may come out below a whole number.
+fn counted_once(sum: f64, copies: f64) -> u64 {
+    (sum / copies) as u64
+}
+
 impl Engine {
     /// What the routers reported since the last call, over all ranks.
     pub(super) fn experts_report(&self) -> Result<Option<ExpertReport>> {
@@ -33,8 +38,8 @@ impl Engine {
         let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
         let sum = self.ctx.pp.all_reduce("expert load", sum, ReduceOp::Sum)?.wait()?;
         // Some ranks route the same tokens.
-        let seen = 1.0 / self.ctx.router_copies() as f64;
-        let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
+        let copies = self.ctx.router_copies() as f64;
+        let sharers = (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
         let coefficients = self.config.routing.auxiliary.each().map(|c| if c == 0.0 { 1.0 } else { c });
         let means = |sums: [f64; 4], passes: f64| {
             Auxiliary::of(std::array::from_fn(|i| sums[i] / passes.max(1.0) / coefficients[i]))
@@ -44,15 +49,15 @@ impl Engine {
         for (layer, row) in
             sum.ready()?.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
         {
-            let (own, went) = (std::array::from_fn(|i| row[i] * seen), row[4] * passed);
+            let (own, went) = (std::array::from_fn(|i| row[i] / copies), row[4] / sharers);
             losses.iter_mut().zip(own).for_each(|(sum, l)| *sum += l);
             passes += went;
             of_layers.insert(layer, means(own, went));
             let (of_tokens, of_dropped) = row[5..].split_at(choices);
-            dropped += of_dropped.iter().sum::<f64>() * seen;
-            tokens.insert(layer, of_tokens.iter().map(|&n| (n * seen) as u64).collect());
+            dropped += of_dropped.iter().sum::<f64>();
+            tokens.insert(layer, of_tokens.iter().map(|&n| counted_once(n, copies)).collect());
             // Where experts are taken in turn, more can be dropped than routers picked.
-            let left = of_tokens.iter().zip(of_dropped).map(|(n, d)| ((n - d) * seen).max(0.0) as u64);
+            let left = of_tokens.iter().zip(of_dropped).map(|(n, d)| counted_once((n - d).max(0.0), copies));
             taken.insert(layer, left.collect());
         }
         let auxiliary = means(losses, passes);
@@ -62,7 +67,7 @@ impl Engine {
             let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
             margin = Some(-closest.ready()?.as_slice::<f64>()?[0]);
         }
-        let dropped = dropped as u64;
+        let dropped = counted_once(dropped, copies);
         Ok(Some(ExpertReport { auxiliary, layers: of_layers, tokens, taken, dropped, margin }))
     }
 
@@ -104,5 +109,17 @@ impl Engine {
                 }
             },
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_any_number_of_ranks_count_alike_is_counted_once() {
+        for copies in 1..=256 {
+            for tokens in [1, 2, 3, 7, 4096, 1 << 30] {
+                assert_eq!(super::counted_once((tokens * copies) as f64, copies as f64), tokens);
+            }
+        }
     }
 }

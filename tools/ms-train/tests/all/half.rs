@@ -62,6 +62,23 @@ fn skipped_iterations_consume_samples_and_wait_with_the_schedule() {
 }
 
 #[test]
+fn a_scale_that_stays_acts_where_upstreams_optimizer_has_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 4, counting);
+    let file = dir.path().join("m.jsonl");
+    for (flags, want) in [(None, 1.0), (Some("--use-distributed-optimizer"), 8.0), (Some("--bf16"), 8.0)] {
+        let _ = std::fs::remove_file(&file);
+        let mut command = ms_train();
+        command.args(model()).args("--loss-scale 8 --train-iters 1 --lr 1e-3 --eval-iters 0".split(' '));
+        command.args(flags).arg("--data-path").arg(&data).arg("--metrics-file").arg(&file);
+        let done = command.args(["--log-interval", "1"]).assert().success();
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        assert_eq!(metrics(&file)[0]["loss scale"], want, "{flags:?}");
+        assert_eq!(said.contains("--loss-scale has no effect"), flags.is_none(), "{said}");
+    }
+}
+
+#[test]
 fn losses_that_are_no_numbers_are_counted_where_iterations_are_skipped_for_them() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 4, 4, counting);

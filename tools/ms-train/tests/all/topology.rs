@@ -270,6 +270,11 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ("--nproc-per-node 2 --pp 2 --num-layer-list 3,2", "expected 2 numbers with the sum 4"),
         ("--nproc-per-node 3 --ep 3 --global-batch-size 9", "experts: 4 is not divisible by ep 3"),
         (
+            "--nproc-per-node 6 --tp 2 --ep 3 --global-batch-size 9 --sequence-parallel --moe-tp-extend-ep",
+            "--moe-tp-extend-ep with --tensor-model-parallel-size 2 and --expert-model-parallel-size 3: experts: 4 is not divisible \
+             by ep 6",
+        ),
+        (
             "--nproc-per-node 2 --pp 2 --schedules-method dualpipev --global-batch-size 2",
             "at least 4 micro-batches",
         ),

@@ -38,6 +38,7 @@ const AQUILA: Class = class!(
 
 pub(super) fn qwen2(c: &mut ModelConfig) {
     c.bias = Biases { qkv: true, ..Biases::default() };
+    c.groups = 32;
     c.max_positions = 32_768;
     c.sliding_window = Some(4096);
 }
@@ -68,6 +69,7 @@ const QWEN3: Class = class!(
 );
 
 fn mistral(c: &mut ModelConfig) {
+    c.groups = 8;
     c.max_positions = 131_072;
     c.sliding_window = Some(4096);
 }
@@ -144,6 +146,7 @@ const INTERNLM3: Class = class!(
     ["internlm3"],
     "InternLM3ForCausalLM",
     |c| {
+        c.groups = 2;
         c.max_positions = 32_768;
         c.head_dim = 128;
         c.norm_eps = 1e-5;
@@ -180,6 +183,7 @@ const SEED_OSS: Class = class!(
     "SeedOssForCausalLM",
     |c| {
         c.bias = Biases { qkv: true, ..Biases::default() };
+        c.groups = 8;
         c.head_dim = 128;
         c.max_positions = 524_288;
     },
@@ -192,6 +196,7 @@ const SEED_OSS: Class = class!(
 
 pub(super) fn glm(c: &mut ModelConfig) {
     c.bias = Biases { qkv: true, ..Biases::default() };
+    c.groups = 2;
     c.max_positions = 131_072;
     c.rope = Rope { fraction: 0.5, interleaved: true, ..Rope::plain(10_000.0) };
     c.norm_eps = 1.562_5e-7;

@@ -28,6 +28,7 @@ const MIXTRAL: Class = class!(
     ["mixtral"],
     "MixtralForCausalLM",
     |c| {
+        c.groups = 8;
         c.max_positions = 131_072;
         c.norm_eps = 1e-5;
         c.rope = Rope::plain(1e6);
@@ -52,6 +53,7 @@ const QWEN2_MOE: Class = class!(
     "Qwen2MoeForCausalLM",
     |c| {
         qwen2(c);
+        c.groups = 16;
         c.moe = experts(ROUTER);
     },
     &[
@@ -70,6 +72,7 @@ const QWEN3_MOE: Class = class!(
     "Qwen3MoeForCausalLM",
     |c| {
         qwen3(c);
+        c.groups = 4;
         c.head_dim = 0;
         c.moe = experts(ROUTER);
     },
@@ -133,6 +136,7 @@ const QWEN3_NEXT: Class = class!(
     "Qwen3NextForCausalLM",
     |c| {
         qwen3(c);
+        c.groups = 2;
         c.norm = Norm::RmsUnitOffset;
         c.rope = Rope { fraction: 0.25, ..Rope::plain(10_000.0) };
         c.head_dim = 256;
@@ -166,6 +170,7 @@ const PHI_MOE: Class = class!(
     ["phimoe"],
     "PhimoeForCausalLM",
     |c| {
+        c.groups = 8;
         c.norm = Norm::LayerNorm;
         c.max_positions = 131_072;
         c.norm_eps = 1e-5;
@@ -198,6 +203,7 @@ const GPT_OSS: Class = class!(
     "GptOssForCausalLM",
     |c| {
         c.bias = Biases { qkv: true, out: true, mlp: true, head: false };
+        c.groups = 8;
         c.head_dim = 64;
         c.max_positions = 131_072;
         c.sliding_window = Some(128);
@@ -259,6 +265,7 @@ const MINIMAX_M2: Class = class!(
     "MiniMaxM2ForCausalLM",
     |c| {
         c.qk_norm = QkNorm::WholeProjection;
+        c.groups = 8;
         c.head_dim = 128;
         c.max_positions = 196_608;
         c.rope = Rope::plain(5e6);
@@ -285,6 +292,7 @@ const GLM4_MOE: Class = class!(
     "Glm4MoeForCausalLM",
     |c| {
         glm(c);
+        c.groups = 8;
         c.bias = Biases::default();
         c.rope = Rope { fraction: 0.5, ..Rope::plain(10_000.0) };
         c.head_dim = 0;

@@ -83,6 +83,7 @@ const QWEN1: Class = class!(
     "QWenLMHeadModel",
     |c| {
         dense::qwen2(c);
+        c.groups = 0;
         c.max_positions = 8192;
     },
     &[

@@ -27,6 +27,7 @@ const HY_V3: Class = class!(
         c.norm_eps = 1e-5;
         c.head_dim = 128;
         c.max_positions = 131_072;
+        c.groups = 8;
         c.rope = Rope::plain(11_158_840.0);
         c.init_std = 0.006;
         c.moe = experts(Router { scale: 2.826, ..NOAUX });

@@ -17,6 +17,7 @@ pub(super) const CLASSES: &[Class] = &[GEMMA, GEMMA2, MINICPM, GRANITE];
 fn gemma(c: &mut ModelConfig) {
     c.norm = Norm::RmsUnitOffset;
     c.activation = Activation::GegluTanh;
+    c.groups = 16;
     c.head_dim = 256;
     c.max_positions = 8192;
     c.tied = true;
@@ -49,6 +50,7 @@ const GEMMA2: Class = class!(
     "Gemma2ForCausalLM",
     |c| {
         gemma(c);
+        c.groups = 4;
         c.sliding_window = Some(4096);
         c.block = Block::Sandwich;
         (c.scores.softcap, c.logit_softcap) = (Some(50.0), Some(30.0));

@@ -1,0 +1,114 @@
+//! Null and undefined values, which the engine treats otherwise than Jinja: what is undefined is an empty list, and null is none.
+//!
+//! # Source
+//! Jinja 3.1, `Undefined` of `runtime.py`, and `filters.py`.
+
+use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Filter that hands on what a loop goes over.
+pub(super) const IN_TURN: &str = "in_turn";
+
+/// Gives an environment filters a second time, under names that no template has, behind a check that there is a list.
+macro_rules! add_of_lists {
+    ($environment:ident: $($name:ident)*) => {$(
+        fn $name(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
+            let args = args.into_values();
+            args.first().map_or(Ok(()), listed)?;
+            state.apply_filter(concat!(stringify!($name), "()"), &args)
+        }
+        $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
+        $environment.add_filter(stringify!($name), $name);
+    )*};
+}
+
+/// Gives an environment these filters.
+pub(super) fn add(environment: &mut Environment<'static>) {
+    environment.add_filter(IN_TURN, |value: &Value| listed(value).map(|()| value.clone()));
+    add_of_lists!(environment: list join sort unique reverse sum min max groupby);
+    environment.add_filter("length", length);
+    environment.add_filter("count", length);
+    environment.add_filter("first", |value: &Value| match value.kind() {
+        ValueKind::Undefined => Ok(Value::UNDEFINED),
+        _ => filters::first(value),
+    });
+    environment.add_filter("last", |value: Value| match value.kind() {
+        ValueKind::Undefined => Ok(value),
+        ValueKind::Map => Ok(value.try_iter()?.last().unwrap_or_default()),
+        _ => filters::last(value),
+    });
+    environment.add_filter("items", |value: &Value| match value.kind() {
+        ValueKind::Undefined => Ok(Value::from(Vec::<Value>::new())),
+        _ => filters::items(value),
+    });
+}
+
+/// Checks that a value may be a list.
+///
+/// # Errors
+/// If it is null.
+pub(super) fn listed(value: &Value) -> Result<()> {
+    match value.kind() {
+        ValueKind::None => Err(Error::new(ErrorKind::InvalidOperation, "null is no list")),
+        _ => Ok(()),
+    }
+}
+
+fn length(value: &Value) -> Result<usize> {
+    if value.is_undefined() { Ok(0) } else { filters::length(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ChatTemplate, GenerationPrompt};
+    use serde_json::json;
+
+    fn render(source: &str) -> Result<String, String> {
+        let template = ChatTemplate::new(source).map_err(|e| e.to_string())?;
+        let messages = json!([{"role": "user", "calls": null}]);
+        template.render(&messages, None, GenerationPrompt::Omit).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_is_undefined_is_an_empty_list() {
+        for (source, want) in [
+            ("{{ messages[0].tools|length }}{{ other|count }}", "00"),
+            ("{{ other|first }}|{{ messages[0].tools|last }}", "|"),
+            ("{% for k, v in messages[0].schema|items %}{{ k }}{% else %}none{% endfor %}", "none"),
+            ("{% for x in other %}{{ x }}{% else %}none{% endfor %}", "none"),
+            ("{{ other is sequence }}{{ other|list }}{{ other|join }}", "True[]"),
+            ("{{ [1, 2]|length }}{{ [1, 2]|first }}{{ 'ab'|last }}{{ {'a': 1}|last }}", "21ba"),
+            ("{% for k, v in {'a': 1}|items %}{{ k }}{{ v }}{% endfor %}", "a1"),
+        ] {
+            assert_eq!(render(source).as_deref(), Ok(want), "{source}");
+        }
+    }
+
+    #[test]
+    fn null_is_no_list() {
+        for code in [
+            "{% for x in messages[0].calls %}{% endfor %}",
+            "{%- for a, b in (none) if a recursive -%}{% endfor %}",
+            "{{ none|list }}",
+            "{{ messages[0].calls|join(', ') }}",
+            "{{ none|sort(attribute='a') }}",
+            "{{ none|batch(2)|list }}",
+            "{{ none|slice(2)|list }}",
+        ] {
+            assert!(render(code).unwrap_err().contains("null is no list"), "{code}");
+        }
+        for (source, want) in [
+            ("{% for x in [1, 2] if x > 1 %}{{ loop.index }}{{ x }}{% endfor %}", "12"),
+            (
+                "{% for x in [3, 4][::-1] %}{{ x }}{% endfor %}{% for x in [][::-1] %}{{ x }}{% endfor %}",
+                "43",
+            ),
+            ("{{ ['b', 'a']|sort|join('-') }}{{ [1, 2]|sum }}{{ [1, 2]|max }}", "a-b32"),
+            ("{{ ['b', 'A']|sort(reverse=true, case_sensitive=true)|join(d='+') }}", "b+A"),
+        ] {
+            assert_eq!(render(source).as_deref(), Ok(want), "{source}");
+        }
+    }
+}
