@@ -196,3 +196,23 @@ fn rows_that_are_left_out_are_not_counted_in_the_configuration() {
         convert(["hf", "mcore"], &sample, "padded", &[&fewer[..], &["--padded-vocab-size", "104"]].concat());
     assert_eq!(rows(&convert(["mcore", "hf"], &padded, "back", &[])), 100);
 }
+
+#[test]
+fn the_folder_of_an_iteration_is_converted_by_its_name_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let sample = ms_testing::workspace_root().join("tests/golden/torch_dist");
+    let run = |at: &Path, load: &str, save: &str| {
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        command.current_dir(at).args(["torch_dist", "hf", "--load", load, "--save"]);
+        command.arg(dir.path().join(save)).assert().success();
+    };
+    // One holds its config.json; the others are described by their arguments.
+    for (load, save) in [("fsdp2", "a"), (".", "b"), ("../torch_dist/fsdp2", "c")] {
+        run(&if load == "." { sample.join("fsdp2") } else { sample.clone() }, load, save);
+        assert_eq!(read(&dir.path().join(save)), read(&dir.path().join("a")));
+        assert_eq!(config(&dir.path().join(save))["model_type"], config(&sample.join("fsdp2"))["model_type"]);
+    }
+    run(&sample.join("dense"), "iter_0000003", "d");
+    run(&sample, "dense", "e");
+    assert_eq!(read(&dir.path().join("d")), read(&dir.path().join("e")));
+}
