@@ -105,7 +105,9 @@ impl Detected {
         }
         // Files next to the iterations, such as config.json, belong to the checkpoint; some folders hold theirs.
         let root = match (wanted == path).then(|| above(path)) {
-            Some(above) if above.join("config.json").is_file() || !path.join("config.json").is_file() => above,
+            Some(above) if above.join("config.json").is_file() || !path.join("config.json").is_file() => {
+                above
+            }
             _ => path.to_owned(),
         };
         let root = root.as_path();
