@@ -137,7 +137,8 @@ fn check_pieces(path: &Path, model: &Value) -> Result<()> {
     let named = model["vocab"].as_object().into_iter().flatten().map(|(piece, _)| piece.as_str());
     match scored.chain(named).map(str::len).max() {
         Some(bytes) if bytes > LONGEST_PIECE => {
-            let reason = format!("model.vocab: expected pieces of at most {LONGEST_PIECE} bytes, found {bytes}");
+            let reason =
+                format!("model.vocab: expected pieces of at most {LONGEST_PIECE} bytes, found {bytes}");
             Err(Error::Engine { path: path.into(), reason })
         }
         _ => Ok(()),
