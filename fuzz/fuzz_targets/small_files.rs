@@ -75,7 +75,7 @@ static SHOP: LazyLock<Workshop> = LazyLock::new(|| {
     Workshop { scratch, tokenizer, indices }
 });
 
-const KINDS: u8 = 16;
+const KINDS: u8 = 18;
 
 fn seeds() {
     seed_of(
@@ -99,6 +99,8 @@ fn seeds() {
     seed_of(10, "split", b"969,30,1 0.3 a 0.7 b");
     let tokens = [5, 6, 0, 1, 1, 2, -100, -100, 7, 0];
     seed_of(15, "tokens", &tokens.map(i32::to_le_bytes).concat());
+    seed_of(16, "chinese", "id,Question,A,B,C,D,Answer\n0,一,a,b,c,d,C\n1,二,a,\"b\n\",c,d,A\n".as_bytes());
+    seed_of(17, "lines", b"{\"passage\":\"p\",\"question\":\"q\",\"answer\":true}\n{\"query\":\"q\",\"choices\":[\"a\",\"b\",\"c\",\"d\"],\"gold\":\"1\"}\n{\"activity_label\":\"a\",\"ctx_a\":\"b [title] c\",\"ctx_b\":\"d\",\"endings\":[\"a\",\"[b] c\",\"d [\",\"\"],\"label\":2}\n");
     for (number, path) in SHOP.indices.iter().enumerate() {
         seed_of(11 + number as u8, "order", &std::fs::read(path).expect("it was written"));
     }
@@ -160,6 +162,20 @@ fn rows_of(scratch: &Scratch, bytes: &[u8]) {
     }
 }
 
+/// The questions of a benchmark as both protocols ask them, from these files; the first one's folder is read.
+#[cfg(feature = "programs")]
+fn asked(task: &str, files: [&str; 2], bytes: &[u8]) {
+    use ms_cli::megatron::Upstream::V2_0_0;
+    let [folder, _] = files.map(|file| SHOP.scratch.write(file, bytes).with_file_name(""));
+    let task = ms_eval::task::Task::of(task).expect("a benchmark");
+    for (harness, shots) in [(true, Some(1)), (true, Some(0)), (true, None), (false, None)] {
+        let _ = task.questions(&folder, harness, shots, usize::MAX, V2_0_0);
+    }
+}
+
+#[cfg(not(feature = "programs"))]
+fn asked(_: &str, _: [&str; 2], _: &[u8]) {}
+
 fn one(which: u8, bytes: &[u8]) {
     let Workshop { scratch, tokenizer, indices } = &*SHOP;
     let text = || std::str::from_utf8(bytes).unwrap_or_default();
@@ -206,12 +222,9 @@ fn one(which: u8, bytes: &[u8]) {
                 let _ = template.encode_answer(tokenizer, &messages, "", tools);
             }
         }
-        7 => {
-            scratch.write("quiz/test/law_test.csv", bytes);
-            scratch.write("quiz/dev/law_dev.csv", bytes);
-            #[cfg(feature = "programs")]
-            let _ = ms_eval::mmlu::read(&scratch.path("quiz"));
-        }
+        7 => asked("mmlu", ["quiz/test/law_test.csv", "quiz/dev/law_dev.csv"], bytes),
+        16 => asked("ceval", ["val/law_val.csv", "dev/law_dev.csv"], bytes),
+        17 => ["boolq", "hellaswag"].iter().for_each(|task| asked(task, ["lines/dev.jsonl"; 2], bytes)),
         8 | 9 => {
             let name = if which == 8 { "model.safetensors.index.json" } else { "generation_config.json" };
             let path = scratch.write(&format!("hf/{name}"), bytes);

@@ -103,8 +103,14 @@ impl Detected {
         if !wanted.is_dir() {
             return Err(Error::folder(&wanted, "no such folder"));
         }
-        // Files next to the iterations, such as config.json, belong to the checkpoint.
-        let root = if wanted == path { path.parent().unwrap_or(path) } else { path };
+        // Files next to the iterations, such as config.json, belong to the checkpoint; some folders hold theirs.
+        let root = match (wanted == path).then(|| above(path)) {
+            Some(above) if above.join("config.json").is_file() || !path.join("config.json").is_file() => {
+                above
+            }
+            _ => path.to_owned(),
+        };
+        let root = root.as_path();
         match self.form {
             Form::Hf => hf::open(path),
             Form::Mcore | Form::Legacy => mcore::open(root, &wanted, hints),
@@ -118,6 +124,16 @@ impl Detected {
                 )),
             },
         }
+    }
+}
+
+/// The folder that holds another one.
+fn above(folder: &Path) -> PathBuf {
+    match folder.parent() {
+        // `..` and `.` are no names.
+        _ if folder.file_name().is_none() => folder.join(".."),
+        Some(above) if !above.as_os_str().is_empty() => above.to_owned(),
+        _ => PathBuf::from("."),
     }
 }
 

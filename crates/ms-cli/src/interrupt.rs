@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::leftovers;
@@ -35,11 +35,12 @@ impl fmt::Debug for Interrupt {
 }
 
 impl Interrupt {
-    /// Listens from now on, in a thread. A signal that the process was started to ignore, as by `nohup`, stays ignored.
+    /// Listens from now on, in a thread. A signal that the process was started to ignore, as by `nohup`, stays ignored. XFSZ is
+    /// only listened to: what writes beyond `ulimit -f` then gets an error, which it reports, instead of ending the process.
     pub(crate) fn listen() -> Self {
         let this = Self::default();
         let ignored = ignored_signals();
-        let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored & (1 << (s - 1)) == 0);
+        let wanted = [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|s| ignored & (1 << (s - 1)) == 0);
         // Without a listener a signal still ends the process; only the files stay.
         if let Ok(mut signals) = Signals::new(wanted) {
             let state = this.clone();
@@ -72,6 +73,9 @@ impl Interrupt {
     }
 
     fn handle(&self, signal: i32) {
+        if signal == SIGXFSZ {
+            return;
+        }
         let first = self.lock().first.take();
         if first.is_some_and(|act| act(signal)) {
             return;

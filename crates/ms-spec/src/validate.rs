@@ -93,9 +93,15 @@ impl ModelConfig {
             let what = format!("size of the {}", kind.what);
             sizes.sizes().into_iter().try_for_each(|size| within(kind.args, &what, size, MOST))?;
         }
-        if self.max_positions > MOST {
-            let n = self.max_positions;
-            return Err(Error::inconsistent(format!("positions: expected at most {MOST}, got {n}")));
+        for (name, size, most) in [
+            ("positions", self.max_positions, MOST),
+            ("ffn size", self.ffn, MOST), // also where no layer has it: FLOPs are counted by it
+            ("prediction layers", self.mtp, MOST_PARTS),
+            ("empty slots", self.empty_slots, MOST_PARTS),
+        ] {
+            if size > most {
+                return Err(Error::inconsistent(format!("{name}: expected at most {most}, got {size}")));
+            }
         }
         if self.has(Mixer::Attention) {
             divides(HEADS, "query heads", self.heads, "key/value heads", self.groups)?;
@@ -282,6 +288,27 @@ mod tests {
         let long = refused(ModelConfig { hidden: MOST, ffn: MOST, ..sound.clone() });
         assert!(long.contains("expected at most 4398046511104 elements of a parameter"), "{long}");
         assert!(ModelConfig { hidden: 1 << 20, ffn: 1 << 20, ..sound }.validate().is_ok());
+    }
+
+    #[test]
+    fn what_may_be_zero_is_limited_too() {
+        let sound = ModelConfig { heads: 2, groups: 1, head_dim: 8, ..ModelConfig::tiny() };
+        let refused = |config: ModelConfig| config.validate().unwrap_err().to_string();
+        for (name, config) in [
+            ("prediction layers", ModelConfig { mtp: 1 << 63, ..sound.clone() }),
+            ("empty slots", ModelConfig { empty_slots: 1 << 40, ..sound.clone() }),
+            ("positions", ModelConfig { max_positions: usize::MAX, ..sound.clone() }),
+        ] {
+            let said = refused(config);
+            assert!(said.contains(&format!("{name}: expected at most")), "{said}");
+        }
+        // A width that no layer has.
+        let router = Router::plain(Score::Softmax);
+        let moe = Moe { experts: 4, top_k: 2, ffn: 8, router, shared: None, zero_experts: 0 };
+        let experts = Layer { feed: Feed::Moe, ..Layer::default() };
+        let pattern = vec![experts; sound.layers];
+        let said = refused(ModelConfig { ffn: usize::MAX, moe: Some(moe), pattern, ..sound });
+        assert!(said.contains("ffn size: expected at most"), "{said}");
     }
 
     #[test]

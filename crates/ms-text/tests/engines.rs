@@ -508,3 +508,32 @@ fn patterns_are_read_as_pythons_tokenizers_reads_them() {
     });
     assert_eq!(pair.fast.encode("a\n").unwrap(), [1]);
 }
+
+/// Each engine goes down a tree of pieces by one call for each byte or letter.
+#[test]
+fn a_piece_that_is_too_long_for_the_stack_is_refused_and_a_shorter_one_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in ["Unigram", "WordPiece"] {
+        let load = |length: usize| {
+            let long = "x".repeat(length);
+            let vocab = match kind {
+                "Unigram" => json!([["[UNK]", 0.0], ["a", -1.0], [long, -2.0]]),
+                _ => json!({"[UNK]": 0, "a": 1, long: 2}),
+            };
+            let model = json!({"type": kind, "unk_id": 0, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100, "vocab": vocab});
+            let definition = json!({"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null,
+                "post_processor": null, "decoder": null, "truncation": null, "padding": null, "model": model});
+            std::fs::write(dir.path().join("tokenizer.json"), definition.to_string()).unwrap();
+            let engines = [Engine::Fast, Engine::Reference];
+            engines.map(|engine| Tokenizer::load_with(dir.path(), engine).and_then(|t| t.encode("a")))
+        };
+        for encoded in load(1000) {
+            assert_eq!(encoded.unwrap(), [1], "{kind}");
+        }
+        for encoded in load(1_000_000) {
+            let error = encoded.unwrap_err().to_string();
+            assert!(error.contains("pieces of at most 1000 bytes, found 1000000"), "{kind}: {error}");
+        }
+    }
+}

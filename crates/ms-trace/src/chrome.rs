@@ -89,10 +89,12 @@ pub fn read(path: &Path) -> Result<Vec<Event>> {
         other => return Err(wrong(format!("{other:.40}"))),
     };
     // Times may be numbers or strings of microseconds.
-    let number = |v: Option<&Value>| match v {
-        Some(Value::String(s)) => s.parse().ok(),
-        Some(v) => v.as_f64(),
-        None => None,
+    let number = |v: Option<&Value>| {
+        let number: Option<f64> = match v? {
+            Value::String(s) => s.parse().ok(),
+            v => v.as_f64(),
+        };
+        number.filter(|n| n.is_finite())
     };
     let mut events = Vec::new();
     for (i, e) in list.iter().enumerate().filter(|(_, e)| e["ph"] == "X") {
@@ -148,7 +150,8 @@ mod tests {
     fn what_is_not_a_trace_is_refused_with_its_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.json");
-        for text in ["", "[", "3", "{\"a\":1}", "[{\"ph\":\"X\"}]"] {
+        let endless = r#"[{"ph":"X","name":"a","ts":"inf"}]"#;
+        for text in ["", "[", "3", "{\"a\":1}", "[{\"ph\":\"X\"}]", endless] {
             std::fs::write(&path, text).unwrap();
             let message = read(&path).unwrap_err().to_string();
             assert!(message.contains("t.json") && message.contains("Chrome trace"), "{text}: {message}");

@@ -111,6 +111,23 @@ fn a_full_disk_is_an_error_that_names_the_output() {
 }
 
 #[test]
+fn a_file_that_may_not_grow_is_an_error_that_names_the_output() {
+    let dir = workshop();
+    for (name, words) in WRITERS {
+        let words = line(words, "limited").join(" ");
+        let command = format!("ulimit -f 1; exec {} {words}", programs().join(name).display());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &command]).current_dir(dir.path()).env("MS_NO_PROGRESS", "1");
+        let done = shell.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).output().unwrap();
+        let said = text(&done);
+        assert_eq!(done.status.code(), Some(1), "{name} {words}: {:?}, {said}", done.status);
+        assert!(said.contains("limited") && said.contains("File too large"), "{name} {words}: {said}");
+        let left = leftovers(dir.path());
+        assert!(left.is_empty(), "{name} {words}: left {left:?}");
+    }
+}
+
+#[test]
 fn a_closed_pipe_ends_a_program_quietly() {
     let dir = workshop();
     for (name, words) in [

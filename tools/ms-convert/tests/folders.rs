@@ -196,3 +196,54 @@ fn rows_that_are_left_out_are_not_counted_in_the_configuration() {
         convert(["hf", "mcore"], &sample, "padded", &[&fewer[..], &["--padded-vocab-size", "104"]].concat());
     assert_eq!(rows(&convert(["mcore", "hf"], &padded, "back", &[])), 100);
 }
+
+#[test]
+fn the_folder_of_an_iteration_is_converted_by_its_name_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let sample = ms_testing::workspace_root().join("tests/golden/torch_dist");
+    let run = |at: &Path, load: &str, save: &str| {
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        command.current_dir(at).args(["torch_dist", "hf", "--load", load, "--save"]);
+        command.arg(dir.path().join(save)).assert().success();
+    };
+    // One holds its config.json; the others are described by their arguments.
+    for (load, save) in [("fsdp2", "a"), (".", "b"), ("../torch_dist/fsdp2", "c")] {
+        run(&if load == "." { sample.join("fsdp2") } else { sample.clone() }, load, save);
+        assert_eq!(read(&dir.path().join(save)), read(&dir.path().join("a")));
+        assert_eq!(config(&dir.path().join(save))["model_type"], config(&sample.join("fsdp2"))["model_type"]);
+    }
+    run(&sample.join("dense"), "iter_0000003", "d");
+    run(&sample, "dense", "e");
+    assert_eq!(read(&dir.path().join("d")), read(&dir.path().join("e")));
+}
+
+#[test]
+fn a_kept_layout_that_is_damaged_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let [hf, mcore, again] = ["hf", "mcore", "again"].map(|name| dir.path().join(name));
+    folder(&hf, &json!({}));
+    there_and_back(&hf, &mcore, &again);
+    let kept = mcore.join("hf_layout.json");
+    let sound: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    let convert = |layout: &Value| {
+        std::fs::write(&kept, layout.to_string()).unwrap();
+        let mut command = Command::cargo_bin("ms-convert").unwrap();
+        command.args(["mcore", "hf", "--force", "--load"]).arg(&mcore).arg("--save").arg(&again).assert()
+    };
+    for (at, value) in [(0, ""), (0, "../model.safetensors"), (0, "config.json"), (1, "{")] {
+        let mut layout = sound.clone();
+        layout["files"][0][at] = json!(value);
+        let failed = convert(&layout).code(1);
+        let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+        assert!(said.contains("hf_layout.json"), "{value}: {said}");
+    }
+    // Bytes from behind to before: such a header is not kept.
+    let mut layout = sound.clone();
+    let mut header: Value = serde_json::from_str(sound["files"][0][1].as_str().unwrap()).unwrap();
+    for (_, entry) in header.as_object_mut().unwrap().iter_mut().filter(|(name, _)| *name != "__metadata__") {
+        entry["data_offsets"].as_array_mut().unwrap().reverse();
+    }
+    layout["files"][0][1] = json!(header.to_string());
+    convert(&layout).success();
+    assert_eq!(read(&hf), read(&again));
+}

@@ -15,7 +15,7 @@ mod pandas;
 pub mod question;
 mod report;
 mod run;
-mod task;
+pub mod task;
 
 use anyhow::Result;
 use ms_cli::megatron::{ConfigFile, Line, Program, begin};

@@ -16,7 +16,7 @@ type Reader = fn(&Path, Option<usize>, usize, Upstream) -> Result<Vec<Question>>
 
 /// A benchmark.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub struct Task {
     /// The word that asks for it.
     pub(crate) name: &'static str,
     /// What its folder holds, in lines of the help.
@@ -82,7 +82,7 @@ impl Task {
     ///
     /// # Errors
     /// [`ms_cli::Usage`] with the names that there are.
-    pub(crate) fn of(name: &str) -> Result<&'static Self> {
+    pub fn of(name: &str) -> Result<&'static Self> {
         let Some(task) = TASKS.iter().find(|task| task.name == name) else {
             refuse!(
                 "task: expected one of {}, found {name:?}; other tasks are not in this version{}",
@@ -105,7 +105,7 @@ impl Task {
     /// # Errors
     /// [`ms_cli::Usage`] for examples where there are none, and for a protocol by which it is not asked; files that cannot be
     /// read.
-    pub(crate) fn questions(
+    pub fn questions(
         &self,
         dir: &Path,
         harness: bool,

@@ -3,7 +3,7 @@
 use crate::generate::say;
 use crate::options::Options;
 use crate::{generate, setup};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
 use ms_cli::{Usage, refuse};
 use ms_core::DType;
@@ -157,7 +157,8 @@ impl Turns<'_> {
             if self.terminal {
                 say("\nYou >> ")?;
             }
-            let Some(line) = self.lines.next().transpose()? else { return Ok(None) };
+            let line = self.lines.next().transpose().context("standard input")?;
+            let Some(line) = line else { return Ok(None) };
             match Line::read(&line) {
                 Ok(Line::Nothing) => {}
                 Ok(Line::Exit) => return Ok(None),

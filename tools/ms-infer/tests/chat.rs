@@ -44,6 +44,21 @@ fn a_template_whose_tokens_the_model_does_not_have_is_named() {
 }
 
 #[test]
+fn a_line_that_is_no_text_is_of_standard_input() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let mut command = ms_infer();
+    let failed = command
+        .args(["chat", "-n", "4", "--load"])
+        .arg(dir.path())
+        .write_stdin(&b"\xff\n"[..])
+        .assert()
+        .code(1);
+    let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+    assert!(said.contains("ms-infer: standard input: stream did not contain valid UTF-8"), "{said}");
+}
+
+#[test]
 fn a_chat_has_commands_and_a_first_turn_that_is_none() {
     let dir = tempfile::tempdir().unwrap();
     tiny_model(dir.path());

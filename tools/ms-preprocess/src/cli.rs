@@ -4,7 +4,7 @@
 
 use crate::curation::{Curation, CurationOptions};
 use crate::mixture::{Mixing, Mixture};
-use crate::recognise::{self, Record, first_record};
+use crate::recognise::{self, Record, first_record, read_first};
 use crate::sentences::{Sentences, splitter};
 use anyhow::Result;
 use ms_cli::megatron::{Args, Given, Line, Program, Upstream};
@@ -287,11 +287,12 @@ impl Reading {
     /// The kind of records, and the `--map-keys` that their fields need: as the first record shows where flags leave it open.
     fn recognised(&self, kind: RecordKind, inputs: &[InputFile]) -> Result<(RecordKind, Option<Record>)> {
         if self.style.value.as_deref() == Some("auto") {
-            let Some(record) = first_record(inputs) else {
+            let Some(record) = read_first(inputs) else {
                 refuse!(
                     "--style auto looks at the first record of a file, and there is none\nhint: name the style"
                 )
             };
+            let record = record?;
             let found = recognise::style(&record).map_err(Usage)?;
             tracing::info!("--style {}: the first record has {}", found.kind.name(), found.words);
             return Ok((found.kind, found.map_keys));

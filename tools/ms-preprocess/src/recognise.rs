@@ -15,10 +15,18 @@ pub(crate) struct Recognised {
 }
 
 /// The first record of the inputs, where reading it takes nothing away: not of standard input.
-pub(crate) fn first_record(inputs: &[InputFile]) -> Option<Record> {
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn read_first(inputs: &[InputFile]) -> Option<ms_data::Result<Record>> {
     let files: Vec<InputFile> =
         inputs.iter().filter(|f| f.path.as_os_str() != "-").take(1).cloned().collect();
-    RecordReader::new(files).next()?.ok()?.parse().ok()
+    Some(RecordReader::new(files).next()?.and_then(|record| record.parse()))
+}
+
+/// [`read_first`], if it can be read.
+pub(crate) fn first_record(inputs: &[InputFile]) -> Option<Record> {
+    read_first(inputs)?.ok()
 }
 
 /// What is wrong with the fields that records of `kind` are read from, if one of them is in no record: upstream ends there,

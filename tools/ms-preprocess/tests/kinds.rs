@@ -71,6 +71,10 @@ fn records_of_other_styles_are_recognised() {
     let run = bench.run(&["--style", "auto", "--input", "odd.jsonl", "--output-prefix", "y"]);
     assert_eq!(run.status.code(), Some(2));
     assert!(text(&run.stderr).contains("title, body"), "{}", text(&run.stderr));
+    std::fs::write(bench.path("cut.jsonl"), "{\"text\": \n").unwrap();
+    let run = bench.run(&["--style", "auto", "--input", "cut.jsonl", "--output-prefix", "z"]);
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("cut.jsonl: record 1"), "{}", text(&run.stderr));
 }
 
 #[test]

@@ -49,22 +49,31 @@ pub(crate) struct Report {
 pub(crate) fn summarize(events: &[Event]) -> Report {
     let mut report = Report::default();
     let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
-    let mut ranks: Vec<usize> = events.iter().map(|e| e.rank).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
+    let mut ranks: BTreeMap<usize, Vec<&Event>> = BTreeMap::new();
+    for event in events {
+        ranks.entry(event.rank).or_default().push(event);
+    }
     report.ranks = ranks.len();
-    for &rank in &ranks {
-        let of_rank = || events.iter().filter(move |e| e.rank == rank);
-        let iterations: Vec<(f64, f64)> = of_rank()
+    for of_rank in ranks.values() {
+        let mut iterations: Vec<(f64, f64)> = of_rank
+            .iter()
             .filter(|e| e.category == Category::Step && e.name == "iteration")
             .map(|e| (e.start_us, e.start_us + e.duration_us))
             .collect();
         report.iterations = report.iterations.max(iterations.len());
         report.windows += iterations.len();
         report.iteration_us += iterations.iter().map(|(a, b)| b - a).sum::<f64>();
-        for e in of_rank().filter(|e| e.category != Category::Step) {
+        // By their starts, each with the latest end so far: a time that is before this end lies in one of them.
+        iterations.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut latest = f64::NEG_INFINITY;
+        for (_, end) in &mut iterations {
+            latest = latest.max(*end);
+            *end = latest;
+        }
+        for e in of_rank.iter().filter(|e| e.category != Category::Step) {
             let middle = e.start_us + e.duration_us / 2.0;
-            if !iterations.iter().any(|&(a, b)| (a..=b).contains(&middle)) {
+            let begun = iterations.partition_point(|&(start, _)| start <= middle);
+            if !begun.checked_sub(1).is_some_and(|last| middle <= iterations[last].1) {
                 continue;
             }
             match e.category {
@@ -75,8 +84,9 @@ pub(crate) fn summarize(events: &[Event]) -> Report {
             row.count += 1;
             row.total_us += e.duration_us;
             row.max_us = row.max_us.max(e.duration_us);
-            row.flops += e.flops;
-            row.bytes += e.bytes;
+            // Of a damaged trace, which has any numbers.
+            row.flops = row.flops.saturating_add(e.flops);
+            row.bytes = row.bytes.saturating_add(e.bytes);
         }
     }
     let n = report.windows.max(1) as f64;
@@ -265,6 +275,26 @@ mod tests {
             (value["iterations"].as_u64(), value["operations"][0]["share"].as_f64()),
             (Some(2), Some(0.5))
         );
+    }
+
+    #[test]
+    fn any_numbers_and_many_ranks_are_summed_up() {
+        let step = |rank, start, length| event(rank, "iteration", Category::Step, start, length);
+        let mut events = vec![step(0, 0.0, 100.0), step(0, 10.0, 20.0), step(0, 200.0, -300.0)];
+        for (start, length) in [(50.0, 2.0), (60.0, 2.0), (90.0, 30.0), (150.0, 1.0), (-9.0, 1.0)] {
+            events.push(Event { flops: u64::MAX, ..event(0, "linear", Category::Op, start, length) });
+        }
+        // So many ranks and iterations that looking at each for each event takes minutes.
+        events.extend((1..40_000).map(|rank| event(rank, "add", Category::Op, 1.0, 1.0)));
+        events.extend((0..40_000).flat_map(|i| {
+            let start = 2.0 * f64::from(i);
+            [step(40_000, start, 1.0), event(40_000, "add", Category::Op, start, 1.0)]
+        }));
+        let r = summarize(&events);
+        assert_eq!((r.ranks, r.iterations, r.rows.len()), (40_001, 40_000, 2));
+        let counted: Vec<(&str, u64, u64)> =
+            r.rows.iter().map(|row| (row.name.as_str(), row.count, row.flops)).collect();
+        assert_eq!(counted, [("add", 40_000, 40_000_000), ("linear", 2, u64::MAX)]);
     }
 
     #[test]

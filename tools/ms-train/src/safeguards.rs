@@ -55,8 +55,9 @@ fn folder(flag: &str, dir: &Path, config: &TrainConfig, interrupt: &Interrupt) -
 /// Writes and removes a file: one that a run left which was killed meanwhile, too, since the folder is claimed.
 fn probe(dir: &Path) -> Result<()> {
     let path = dir.join(".probe.part");
-    std::fs::write(&path, b"x")?;
-    Ok(std::fs::remove_file(&path)?)
+    let written = std::fs::write(&path, b"x");
+    let removed = std::fs::remove_file(&path);
+    Ok(written.and(removed)?)
 }
 
 /// Bytes of the tensors of one checkpoint.
@@ -100,4 +101,19 @@ pub(crate) fn listen(
         }
         false
     });
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_on_a_full_disk_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(".probe.part");
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        assert_eq!(probe(dir.path()).unwrap_err().to_string(), "No space left on device (os error 28)");
+        assert!(path.symlink_metadata().is_err(), "it is there");
+        probe(dir.path()).unwrap();
+    }
 }

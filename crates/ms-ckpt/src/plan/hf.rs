@@ -35,9 +35,18 @@ impl HfLayout {
         let kept = dir.join(HF_LAYOUT);
         if kept.is_file() {
             let text = fs::read(&kept).map_err(Error::io(&kept, "read"))?;
-            return serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|e| Error::malformed(&kept, e.to_string()));
+            let layout: Self =
+                serde_json::from_slice(&text).map_err(|e| Error::malformed(&kept, e.to_string()))?;
+            for (name, header) in &layout.files {
+                let wrong = |what: String| Error::malformed(&kept, format!("{name:?}: {what}"));
+                if name.contains(['/', '\\']) || name.starts_with('.') || !name.ends_with(".safetensors") {
+                    return Err(wrong("expected the name of a .safetensors file".to_owned()));
+                }
+                if let Err(error) = serde_json::from_str::<Map<String, Value>>(header) {
+                    return Err(wrong(format!("its header: {error}")));
+                }
+            }
+            return Ok(Some(layout));
         }
         let names = hf::files_of(dir)?;
         if names.is_empty() || names.iter().any(|n| !n.ends_with(".safetensors")) {
@@ -187,7 +196,9 @@ impl Plan {
                     seen.insert(&found.named.name);
                 }
                 let t = target(tensor, &found.spec, &found.named.lens, type_of(&found.spec, dtype_of)?);
-                same &= dtype_name(t.dtype) == dtype && t.shape == shape && end - start == t.bytes();
+                same &= dtype_name(t.dtype) == dtype
+                    && t.shape == shape
+                    && end.checked_sub(start) == Some(t.bytes());
                 tensors.push(t);
             }
             unchanged &= same;

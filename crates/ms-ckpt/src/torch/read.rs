@@ -60,8 +60,10 @@ impl Node {
 }
 
 /// Limits against structures that unfold to more than their stream: shared parts count each time, and texts and sizes by what
-/// they hold.
+/// they hold. A short stream may have a few values for each of its bytes: what it shares is small, such as the settings of
+/// parameters.
 const MAX_NODES: usize = 4_000_000;
+const NODES_OF_SHORT: (usize, usize) = (4096, 4);
 const MAX_DEPTH: usize = 64;
 /// Bytes of a text that count as a node.
 const TEXT_NODE: usize = 32;
@@ -86,7 +88,8 @@ struct Reader<'a> {
 
 /// Unfolds the root of a pickle.
 pub(super) fn unfold(pickle: &Pickle) -> Result<Node, String> {
-    Reader { pickle, left: MAX_NODES }.node(pickle.root, 0)
+    let (some, each) = NODES_OF_SHORT;
+    Reader { pickle, left: MAX_NODES.min(some + each * pickle.length) }.node(pickle.root, 0)
 }
 
 impl Reader<'_> {
@@ -324,6 +327,9 @@ mod tests {
         assert_eq!(refused(&list), "the objects unfold to too many values");
         let keys = [&text, &b"}("[..], &b"h\x00h\x00\x86K\x01".repeat(1000), b"u\x86"];
         assert_eq!(refused(&keys), "the objects unfold to too many values");
+        // Lists of twice the one before, as deep as 150 bytes describe.
+        let twice: Vec<u8> = (0..16).flat_map(|i| [b'h', i, b'h', i, 0x86, b'q', i + 1]).collect();
+        assert_eq!(refused(&[b"]q\x00", &twice]), "the objects unfold to too many values");
     }
 
     #[test]

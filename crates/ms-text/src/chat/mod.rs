@@ -63,7 +63,8 @@ impl ChatTemplate {
         // transformers asks for the machine's own time.
         let strftime_now = |format: String| strftime(&format, Local::now().naive_local());
         environment.add_function("strftime_now", strftime_now);
-        environment.add_template_owned(NAME, source::prepared(source)).map_err(|e| chat_error(&e))?;
+        let source = source::prepared(source).map_err(|reason| Error::Chat { reason })?;
+        environment.add_template_owned(NAME, source).map_err(|e| chat_error(&e))?;
         Ok(Self { environment })
     }
 

@@ -7,6 +7,10 @@ use std::ops::Range;
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
 pub(super) const PERCENT: &str = "percent_of_text";
 
+/// Most operators of one tag, and most `elif`: each takes the engine one call deeper, and nothing else stops it before the end of
+/// its stack.
+const DEEPEST: usize = 500;
+
 /// A template in the engine's syntax.
 ///
 /// - Line ends are `\n`, as Jinja's lexer makes them.
@@ -16,40 +20,85 @@ pub(super) const PERCENT: &str = "percent_of_text";
 /// - Slices that go backwards are a filter: those of the engine do not stop before the first element, and not at all in an empty
 ///   list.
 ///
+/// # Errors
+/// What there is too much of, for a tag or a chain of `elif` that is longer than any of a conversation.
+///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
-pub(super) fn prepared(source: &str) -> String {
+pub(super) fn prepared(source: &str) -> Result<String, String> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
-    while let Some(at) = rest.find("{%").into_iter().chain(rest.find("{{")).chain(rest.find("{#")).min() {
+    let mut branches = 0;
+    while let Some(at) = opening(rest) {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
         let length = match &tag[..2] {
             "{#" => tag.find("#}").map(|end| end + 2),
             opening => code_end(&tag[2..], if opening == "{%" { "%}" } else { "}}" }).map(|end| end + 4),
         };
-        let Some(length) = length else {
-            rest = tag;
-            break;
-        };
-        let (tag, behind) = tag.split_at(length);
-        out.push_str(&if tag.starts_with("{#") {
-            tag.to_owned()
+        let (tag, behind) = tag.split_at(length.unwrap_or(tag.len()));
+        rest = behind;
+        if tag.starts_with("{#") {
+            out.push_str(tag);
+            continue;
+        }
+        // Code without an end is parsed, too.
+        let code = if length.is_some() { &tag[2..tag.len() - 2] } else { &tag[2..] };
+        branches += usize::from(code.trim_start_matches(['-', '+']).trim_start().starts_with("elif"));
+        for (what, count) in [("operators in one tag", depth(code)), ("elif", branches)] {
+            if count > DEEPEST {
+                return Err(format!("expected at most {DEEPEST} {what}, found {count}"));
+            }
+        }
+        if length.is_none() {
+            out.push_str(tag);
         } else {
-            formatted(&checked(&sliced(block(tag))))
-        });
-        // What is quoted whole stays.
-        let quoted = if words(tag) == "raw" { behind.find("endraw").unwrap_or(0) } else { 0 };
-        out.push_str(&behind[..quoted]);
-        rest = &behind[quoted..];
+            out.push_str(&formatted(&checked(&sliced(block(tag)))));
+        }
+        if length.is_some() && tag.starts_with("{%") && words(tag) == "raw" {
+            let end = rest
+                .match_indices("{%")
+                .map(|(at, _)| at)
+                .find(|at| rest[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("endraw"));
+            let (text, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            out.push_str(text);
+            rest = behind;
+        }
     }
-    out + rest
+    Ok(out + rest)
 }
 
-/// What a tag holds.
+/// Where the first tag begins.
+fn opening(text: &str) -> Option<usize> {
+    let mut places = text.match_indices('{').map(|(at, _)| at);
+    places.find(|at| matches!(text.as_bytes().get(at + 1), Some(b'%' | b'{' | b'#')))
+}
+
+/// What stands in a tag, without what controls the blanks around it.
 fn words(tag: &str) -> &str {
     tag[2..tag.len() - 2].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim()
+}
+
+/// Most calls in each other for which code may ask: its operators and brackets outside of texts.
+fn depth(code: &str) -> usize {
+    const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
+    let (mut at, mut count) = (0, 0);
+    while let Some(c) = code[at..].chars().next() {
+        let length = match c {
+            '\'' | '"' => text_length(&code[at..]).unwrap_or(1),
+            _ if is_of_word(c) => word(&code[at..]),
+            _ => c.len_utf8(),
+        };
+        let operator = match c {
+            '\'' | '"' | ',' | ':' | ')' | ']' | '}' => false,
+            _ if is_of_word(c) => WORDS.contains(&&code[at..at + length]),
+            _ => !c.is_whitespace(),
+        };
+        count += usize::from(operator);
+        at += length;
+    }
+    count
 }
 
 /// A tag without a name that the engine does not know.
@@ -399,8 +448,57 @@ mod tests {
                 "{% raw %}{% for a in b %}{% endraw %}{{ a % b }}",
                 "{% raw %}{% for a in b %}{% endraw %}{{ a |percent_of_text(b) }}",
             ),
+            (
+                "{% raw %}{{ a % b ' {%- endraw %}{{ a % b }}",
+                "{% raw %}{{ a % b ' {%- endraw %}{{ a |percent_of_text(b) }}",
+            ),
         ] {
-            assert_eq!(prepared(source), want);
+            assert_eq!(prepared(source).unwrap(), want);
         }
+    }
+
+    /// On the stack of a thread.
+    #[test]
+    fn what_would_take_the_engine_too_deep_is_refused_and_what_is_let_through_is_rendered() {
+        let check = |before: &str, again: &str, after: &str, longest: usize| {
+            let render = |count: usize| {
+                let source = [before, &again.repeat(count), after].concat();
+                let template = crate::ChatTemplate::new(&source)?;
+                template.render(&serde_json::json!([]), None, crate::GenerationPrompt::Omit)
+            };
+            let refused = render(longest + 1).unwrap_err().to_string();
+            assert!(refused.contains(&format!("expected at most {DEEPEST}")), "{again}: {refused}");
+            if let Err(error) = render(longest) {
+                assert!(!error.to_string().contains("expected at most"), "{again}: {error}");
+            }
+        };
+        let chains = move || {
+            for (before, again, after) in [
+                ("{{ ", "not ", "1 }}"),
+                ("{{ ", "-", "1 }}"),
+                ("{{ 1", "|int", " }}"),
+                ("{{ 'a'", "~''", " }}"),
+                ("{{ 1", "**1", " }}"),
+                ("{{ 1", " and 1", " }}"),
+                ("{{ 1", "<2", " }}"),
+                ("{{ messages", ".a", " }}"),
+                ("{{ messages", "[0]", " }}"),
+                ("{{ messages", "()", " }}"),
+                ("{{ 1", " is odd", " }}"),
+                ("{{ 1", " if 1", " }}"),
+            ] {
+                let of_one = depth(again);
+                check(before, again, after, DEEPEST / of_one);
+            }
+            check("{% if 0 %}", "{% elif 1 %}", "{% endif %}", DEEPEST);
+            check("{{ '}}' ", "not ", "", DEEPEST);
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(chains).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_template_of_many_tags_is_read_once() {
+        let source = "{% if 1 %}{% endif %}".repeat(100_000);
+        assert_eq!(prepared(&source).unwrap().len(), source.len());
     }
 }

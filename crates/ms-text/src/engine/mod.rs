@@ -74,6 +74,11 @@ impl BuiltEngine {
         splits_special: bool,
         definition: impl Fn() -> Result<Value>,
     ) -> Result<Self> {
+        let definition = || {
+            let definition = definition()?;
+            check_pieces(path, &definition["model"])?;
+            Ok(definition)
+        };
         let engine: Box<dyn Encode> = if which == Engine::Fast && !splits_special {
             let definition_of_now = definition()?;
             let fast = || Ok(pipeline::PipelineEngine::new(path, definition_of_now));
@@ -113,6 +118,30 @@ impl BuiltEngine {
         self.engine.encode_into(text, false, out)?;
         out.extend_from_slice(after);
         Ok(())
+    }
+}
+
+/// Longest piece of a vocabulary that engines keep as a tree, in bytes: they go down it by one call for each byte or letter, and
+/// nothing stops them before the end of their stack.
+const LONGEST_PIECE: usize = 1000;
+
+/// Checks the lengths of pieces.
+///
+/// # Errors
+/// [`Error::Engine`] for one that is longer than any that a text is made of.
+fn check_pieces(path: &Path, model: &Value) -> Result<()> {
+    if model["type"] != "Unigram" && model["type"] != "WordPiece" {
+        return Ok(());
+    }
+    let scored = model["vocab"].as_array().into_iter().flatten().filter_map(|row| row[0].as_str());
+    let named = model["vocab"].as_object().into_iter().flatten().map(|(piece, _)| piece.as_str());
+    match scored.chain(named).map(str::len).max() {
+        Some(bytes) if bytes > LONGEST_PIECE => {
+            let reason =
+                format!("model.vocab: expected pieces of at most {LONGEST_PIECE} bytes, found {bytes}");
+            Err(Error::Engine { path: path.into(), reason })
+        }
+        _ => Ok(()),
     }
 }
 
