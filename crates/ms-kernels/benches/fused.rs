@@ -11,6 +11,7 @@ mod harness;
 use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
 use harness::{Bench, Peak, on_huge_pages, random};
+use ms_kernels::activation::{self, Activation};
 use ms_kernels::cross_entropy::Row;
 use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
 use ms_kernels::memory::Block;
@@ -110,6 +111,20 @@ fn gates<E: Element>(bench: &mut Bench) {
         bench.case(&name, Peak::Copy, gigabytes(3 * size * tokens * F), || {
             swiglu::forward(&cpu, view_mut(&mut y), x, tokens, F).expect("sizes fit");
         });
+    }
+    for (op, kind) in [("geglu", Activation::GeluTanh), ("geglu_erf", Activation::GeluErf)] {
+        let name = named::<E>(&format!("{op} forward"));
+        if bench.wants(&name) {
+            bench.case(&name, Peak::Copy, gigabytes(3 * size * tokens * F), || {
+                activation::glu(&cpu, view_mut::<E>(&mut y), x, F, kind).expect("sizes fit");
+            });
+        }
+        let name = named::<E>(&format!("{op} backward"));
+        if bench.wants(&name) {
+            bench.case(&name, Peak::Copy, gigabytes(5 * size * tokens * F), || {
+                activation::glu_backward(&cpu, view_mut::<E>(&mut dx), dy, x, F, kind).expect("sizes fit");
+            });
+        }
     }
     let name = named::<E>("swiglu backward");
     if bench.wants(&name) {
