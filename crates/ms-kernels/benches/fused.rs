@@ -13,7 +13,7 @@ use half::bf16;
 use harness::{Bench, Peak, on_huge_pages, random};
 use ms_kernels::activation::{self, Activation};
 use ms_kernels::cross_entropy::Row;
-use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
+use ms_kernels::matmul::{Dims, Form, Mat, Out, add_f64, matmul};
 use ms_kernels::memory::Block;
 use ms_kernels::rope::Rotary;
 use ms_kernels::{Element, adamw, cross_entropy, int8, reduce, rms_norm, rope, swiglu};
@@ -31,6 +31,20 @@ fn main() {
     optimizer(&mut bench);
     vector_product(&mut bench);
     prompt_product(&mut bench);
+    router(&mut bench);
+}
+
+/// Logits of a router in f64: the work is counted twice, as half as many numbers fit a register.
+fn router(bench: &mut Bench) {
+    let dims = Dims { m: 512, n: 64, k: 1024 };
+    let wide = |n: usize, seed| -> Vec<f64> { random::<f32>(n, seed).into_iter().map(f64::from).collect() };
+    let (x, w) = (wide(dims.m * dims.k, 1), wide(dims.n * dims.k, 2));
+    let (cpu, mut y) = (bench.cpu.clone(), vec![0f64; dims.m * dims.n]);
+    if bench.wants("router f64") {
+        bench.case("router f64", Peak::F32, 4e-9 * (dims.m * dims.n * dims.k) as f64, || {
+            add_f64(&cpu, Form::Nt, dims, &x, &w, &mut y).expect("sizes fit");
+        });
+    }
 }
 
 fn view<E: Element>(block: &Block) -> &[E] {
