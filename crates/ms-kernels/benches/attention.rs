@@ -1,6 +1,6 @@
 //! Attention over packed rows, as a share of the multiply-add peak; only unmasked query-key pairs count as work.
 //!
-//! `cargo bench -p ms-kernels --bench attention -- [--json] [--threads N] [--quick] [forward|backward|decode]`
+//! `cargo bench -p ms-kernels --bench attention -- [--json] [--threads N] [--quick] [forward|backward|decode|picked]`
 #![allow(clippy::print_stdout)] // its output
 
 #[allow(dead_code)] // each benchmark uses its part of it
@@ -12,6 +12,7 @@ use harness::{Bench, Peak, on_huge_pages, random};
 use ms_kernels::attention::{Heads, Options, QkvRows, Segment, backward, forward};
 use ms_kernels::memory::Block;
 use ms_kernels::qkv::Packed;
+use ms_kernels::selected;
 
 fn main() {
     let mut bench = Bench::from_args();
@@ -40,6 +41,43 @@ fn main() {
         decode(&mut bench, keys, groups, per_group, dim);
     }
     bench.median("decoding");
+    picked(&mut bench);
+}
+
+/// Each query reads keys that an indexer has picked, here evenly spread ones.
+fn picked(bench: &mut Bench) {
+    let shape = Packed { tokens: 512, groups: 1, heads_per_group: 4, head_dim: 128 };
+    let (tokens, places, heads) = (shape.tokens, 256, shape.heads());
+    let qkv = random::<bf16>(tokens * shape.width(), 1);
+    let dout = random::<bf16>(tokens * heads * shape.head_dim, 2);
+    let (mut out, mut dqkv) = (vec![bf16::ZERO; dout.len()], vec![bf16::ZERO; qkv.len()]);
+    let (mut lse, mut pairs) = (vec![0f32; heads * tokens], 0);
+    let mut picks = vec![selected::NONE; tokens * places];
+    for (t, row) in picks.chunks_exact_mut(places).enumerate() {
+        let seen = places.min(t + 1);
+        pairs += seen * heads;
+        (0..seen).for_each(|i| row[i] = (i * (t + 1) / seen) as i32);
+    }
+    let gflop = 4e-9 * (pairs * shape.head_dim) as f64;
+    let (cpu, scale) = (bench.cpu.clone(), options(shape.head_dim).scale);
+    let mut run = |out: &mut [bf16], lse: &mut [f32]| {
+        let (q, k, v) =
+            (Heads::queries(&qkv, &shape), Heads::keys(&qkv, &shape), Heads::values(&qkv, &shape));
+        let sizes = (shape.groups, shape.heads_per_group, shape.head_dim);
+        selected::forward(&cpu, out, lse, q, k, v, sizes, &picks, places, tokens, scale).expect("sizes fit");
+    };
+    run(&mut out, &mut lse);
+    if bench.wants("picked forward") {
+        bench.case("picked forward", Peak::F32, gflop, || run(&mut out, &mut lse));
+    }
+    if bench.wants("picked backward") {
+        let cpu = bench.cpu.clone();
+        bench.case("picked backward", Peak::F32, 2.5 * gflop, || {
+            let rows = QkvRows::Packed((&mut dqkv[..], &qkv[..]));
+            selected::backward(&cpu, rows, &dout, &out, &lse, &shape, (&picks, places), scale)
+                .expect("sizes fit");
+        });
+    }
 }
 
 fn options(dim: usize) -> Options {

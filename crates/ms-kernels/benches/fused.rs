@@ -11,8 +11,9 @@ mod harness;
 use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
 use harness::{Bench, Peak, on_huge_pages, random};
+use ms_kernels::activation::{self, Activation};
 use ms_kernels::cross_entropy::Row;
-use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
+use ms_kernels::matmul::{Dims, Form, Mat, Out, add_f64, matmul};
 use ms_kernels::memory::Block;
 use ms_kernels::rope::Rotary;
 use ms_kernels::{Element, adamw, cross_entropy, int8, reduce, rms_norm, rope, swiglu};
@@ -21,13 +22,29 @@ const TOKENS: usize = 8192;
 
 fn main() {
     let mut bench = Bench::from_args();
-    norms(&mut bench);
-    gates(&mut bench);
+    norms::<bf16>(&mut bench);
+    norms::<f32>(&mut bench);
+    gates::<bf16>(&mut bench);
+    gates::<f32>(&mut bench);
     rotation(&mut bench);
     loss(&mut bench);
     optimizer(&mut bench);
     vector_product(&mut bench);
     prompt_product(&mut bench);
+    router(&mut bench);
+}
+
+/// Logits of a router in f64: the work is counted twice, as half as many numbers fit a register.
+fn router(bench: &mut Bench) {
+    let dims = Dims { m: 512, n: 64, k: 1024 };
+    let wide = |n: usize, seed| -> Vec<f64> { random::<f32>(n, seed).into_iter().map(f64::from).collect() };
+    let (x, w) = (wide(dims.m * dims.k, 1), wide(dims.n * dims.k, 2));
+    let (cpu, mut y) = (bench.cpu.clone(), vec![0f64; dims.m * dims.n]);
+    if bench.wants("router f64") {
+        bench.case("router f64", Peak::F32, 4e-9 * (dims.m * dims.n * dims.k) as f64, || {
+            add_f64(&cpu, Form::Nt, dims, &x, &w, &mut y).expect("sizes fit");
+        });
+    }
 }
 
 fn view<E: Element>(block: &Block) -> &[E] {
@@ -46,59 +63,86 @@ fn close(what: &str, got: f32, want: f64) {
     assert!((f64::from(got) - want).abs() <= 1e-2 * want.abs() + 1e-3, "{what}: {got} for {want}");
 }
 
-fn norms(bench: &mut Bench) {
+/// The name of a kernel with operands of type `E`.
+fn named<E: Element>(kernel: &str) -> String {
+    let [op, rest] = kernel.split_once(' ').map_or([kernel, ""], |(op, rest)| [op, rest]);
+    if size_of::<E>() == 4 { format!("{op} f32 {rest}") } else { kernel.to_owned() }
+}
+
+fn norms<E: Element>(bench: &mut Bench) {
     const H: usize = 1024;
-    let x = on_huge_pages(&random::<bf16>(TOKENS * H, 1));
-    let dy = on_huge_pages(&random::<bf16>(TOKENS * H, 2));
-    let mut y = Block::new(TOKENS * H * 2);
-    let mut sum = Block::new(TOKENS * H * 2);
-    let w = random::<bf16>(H, 3);
+    let size = size_of::<E>();
+    let x = on_huge_pages(&random::<E>(TOKENS * H, 1));
+    let dy = on_huge_pages(&random::<E>(TOKENS * H, 2));
+    let mut y = Block::new(TOKENS * H * size);
+    let mut sum = Block::new(TOKENS * H * size);
+    let w = random::<E>(H, 3);
     let (mut rstd, mut dw) = (vec![0f32; TOKENS], vec![0f32; H]);
     let options = rms_norm::Options { eps: 1e-5, unit_offset: false };
     let cpu = bench.cpu.clone();
-    let (x, dy): (&[bf16], &[bf16]) = (view(&x), view(&dy));
+    let (x, dy): (&[E], &[E]) = (view(&x), view(&dy));
     rms_norm::forward(&cpu, view_mut(&mut y), &mut rstd, x, &w, &options).expect("sizes fit");
-    let square: f64 = x[..H].iter().map(|v| v.to_f64() * v.to_f64()).sum::<f64>() / H as f64;
-    let want = x[5].to_f64() / (square + 1e-5).sqrt() * w[5].to_f64();
-    close("rms_norm", view::<bf16>(&y)[5].to_f32(), want);
+    let square: f64 = x[..H].iter().map(|v| f64::from(v.to_f32()).powi(2)).sum::<f64>() / H as f64;
+    let want = f64::from(x[5].to_f32()) / (square + 1e-5).sqrt() * f64::from(w[5].to_f32());
+    close("rms_norm", view::<E>(&y)[5].to_f32(), want);
     let elements = TOKENS * H;
-    if bench.wants("rms_norm forward") {
-        bench.case("rms_norm forward", Peak::Copy, gigabytes(4 * elements), || {
+    let name = named::<E>("rms_norm forward");
+    if bench.wants(&name) {
+        bench.case(&name, Peak::Copy, gigabytes(2 * size * elements), || {
             rms_norm::forward(&cpu, view_mut(&mut y), &mut rstd, x, &w, &options).expect("sizes fit");
         });
     }
-    if bench.wants("rms_norm forward_add") {
-        bench.case("rms_norm forward_add", Peak::Copy, gigabytes(8 * elements), || {
+    let name = named::<E>("rms_norm forward_add");
+    if bench.wants(&name) {
+        bench.case(&name, Peak::Copy, gigabytes(4 * size * elements), || {
             let (y, sum) = (view_mut(&mut y), view_mut(&mut sum));
             rms_norm::forward_add(&cpu, y, sum, &mut rstd, x, dy, &w, &options).expect("sizes fit");
         });
     }
-    if bench.wants("rms_norm backward") {
-        bench.case("rms_norm backward", Peak::Copy, gigabytes(6 * elements), || {
+    let name = named::<E>("rms_norm backward");
+    if bench.wants(&name) {
+        bench.case(&name, Peak::Copy, gigabytes(3 * size * elements), || {
             let dx = view_mut(&mut y);
             rms_norm::backward(&cpu, dx, &mut dw, dy, x, &w, &rstd, None, &options).expect("sizes fit");
         });
     }
 }
 
-fn gates(bench: &mut Bench) {
+fn gates<E: Element>(bench: &mut Bench) {
     const F: usize = 2816;
+    let size = size_of::<E>();
     let tokens = TOKENS / 2;
-    let x = on_huge_pages(&random::<bf16>(2 * tokens * F, 1));
-    let dy = on_huge_pages(&random::<bf16>(tokens * F, 2));
-    let (mut y, mut dx) = (Block::new(tokens * F * 2), Block::new(2 * tokens * F * 2));
+    let x = on_huge_pages(&random::<E>(2 * tokens * F, 1));
+    let dy = on_huge_pages(&random::<E>(tokens * F, 2));
+    let (mut y, mut dx) = (Block::new(tokens * F * size), Block::new(2 * tokens * F * size));
     let cpu = bench.cpu.clone();
-    let (x, dy): (&[bf16], &[bf16]) = (view(&x), view(&dy));
+    let (x, dy): (&[E], &[E]) = (view(&x), view(&dy));
     swiglu::forward(&cpu, view_mut(&mut y), x, tokens, F).expect("sizes fit");
-    let (g, u) = (x[7].to_f64(), x[F + 7].to_f64());
-    close("swiglu", view::<bf16>(&y)[7].to_f32(), g / (1.0 + (-g).exp()) * u);
-    if bench.wants("swiglu forward") {
-        bench.case("swiglu forward", Peak::Copy, gigabytes(6 * tokens * F), || {
+    let (g, u) = (f64::from(x[7].to_f32()), f64::from(x[F + 7].to_f32()));
+    close("swiglu", view::<E>(&y)[7].to_f32(), g / (1.0 + (-g).exp()) * u);
+    let name = named::<E>("swiglu forward");
+    if bench.wants(&name) {
+        bench.case(&name, Peak::Copy, gigabytes(3 * size * tokens * F), || {
             swiglu::forward(&cpu, view_mut(&mut y), x, tokens, F).expect("sizes fit");
         });
     }
-    if bench.wants("swiglu backward") {
-        bench.case("swiglu backward", Peak::Copy, gigabytes(10 * tokens * F), || {
+    for (op, kind) in [("geglu", Activation::GeluTanh), ("geglu_erf", Activation::GeluErf)] {
+        let name = named::<E>(&format!("{op} forward"));
+        if bench.wants(&name) {
+            bench.case(&name, Peak::Copy, gigabytes(3 * size * tokens * F), || {
+                activation::glu(&cpu, view_mut::<E>(&mut y), x, F, kind).expect("sizes fit");
+            });
+        }
+        let name = named::<E>(&format!("{op} backward"));
+        if bench.wants(&name) {
+            bench.case(&name, Peak::Copy, gigabytes(5 * size * tokens * F), || {
+                activation::glu_backward(&cpu, view_mut::<E>(&mut dx), dy, x, F, kind).expect("sizes fit");
+            });
+        }
+    }
+    let name = named::<E>("swiglu backward");
+    if bench.wants(&name) {
+        bench.case(&name, Peak::Copy, gigabytes(5 * size * tokens * F), || {
             swiglu::backward(&cpu, view_mut(&mut dx), dy, x, tokens, F).expect("sizes fit");
         });
     }

@@ -6,26 +6,30 @@ use crate::narrow::LANES;
 pub(crate) mod body {
     use super::LANES;
     use crate::Element;
+    use crate::float::exp;
     use crate::narrow::filled;
     use crate::rms_norm::body::lane_sum;
     use std::hint::black_box;
+
+    /// A step of [`dot`]: a function, for a closure is compiled without the instance's instructions.
+    #[inline(always)]
+    fn add<E: Element>(acc: &mut [f32; LANES], a: &[E; LANES], b: &[E; LANES]) {
+        for l in 0..LANES {
+            acc[l] = a[l].to_f32().mul_add(b[l].to_f32(), acc[l]);
+        }
+    }
 
     /// `Σ_i a[i] · b[i]` in sixteen lanes, of rows of one length.
     #[inline(always)]
     pub(crate) fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
         debug_assert_eq!(a.len(), b.len(), "rows of one length");
         let mut acc = [0f32; LANES];
-        let mut add = |a: &[E; LANES], b: &[E; LANES]| {
-            for l in 0..LANES {
-                acc[l] = a[l].to_f32().mul_add(b[l].to_f32(), acc[l]);
-            }
-        };
         let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
         for (a, b) in a.iter().zip(b) {
-            add(a, b);
+            add(&mut acc, a, b);
         }
         if !a_rest.is_empty() {
-            add(&filled(a_rest), &filled(b_rest));
+            add(&mut acc, &filled(a_rest), &filled(b_rest));
         }
         // Seen as an array in memory the lanes stay in a register above.
         lane_sum(black_box(acc))
@@ -61,6 +65,11 @@ pub(crate) mod body {
     }
 
     #[inline(always)]
+    pub(super) fn exponentials(x: &mut [f32], shift: f32) {
+        x.iter_mut().for_each(|x| *x = exp(*x - shift));
+    }
+
+    #[inline(always)]
     pub(super) fn add_two<E: Element>(out: &mut [f32], (v, x): (f32, &[E]), (w, y): (f32, &[E])) {
         let (x, y) = (&x[..out.len()], &y[..out.len()]);
         for i in 0..out.len() {
@@ -73,6 +82,7 @@ instances! {
     fn dot_rows<E: crate::Element>(a: &[E], b: &[E]) -> f32 = body::dot;
     fn dots_of_rows<E: crate::Element>(to: &mut [f32], pairs: &[[&[E]; 2]]) = body::dots;
     fn blend_rows<E: crate::Element>(out: &mut [E], parts: &[(f32, &[E])]) = body::blend;
+    fn exponentials_of(x: &mut [f32], shift: f32) = body::exponentials;
     fn add_two_rows<E: crate::Element>(out: &mut [f32], a: (f32, &[E]), b: (f32, &[E])) = body::add_two;
 }
 
@@ -89,6 +99,11 @@ pub(crate) fn dots<E: crate::Element>(isa: crate::Isa, to: &mut [f32], pairs: &[
 /// `out[i] = Σ_p weight_p · row_p[i]`, summed in f32 in the order of the parts; every row is at least as long as `out`.
 pub(crate) fn blend<E: crate::Element>(isa: crate::Isa, out: &mut [E], parts: &[(f32, &[E])]) {
     blend_rows(isa, out, parts);
+}
+
+/// `x[i] = exp(x[i] − shift)`.
+pub(crate) fn exponentials(isa: crate::Isa, x: &mut [f32], shift: f32) {
+    exponentials_of(isa, x, shift);
 }
 
 /// `out[i] += v · x[i] + w · y[i]`; both rows are at least as long as `out`.

@@ -41,14 +41,17 @@ pub(crate) mod body {
         if a < 1.0 { series } else { tail }
     }
 
-    /// Value and slope at `x`.
+    #[inline(always)]
+    fn silu(x: f32) -> (f32, f32) {
+        let s = sigmoid(x);
+        (x * s, s * (1.0 + x * (1.0 - s)))
+    }
+
+    /// Value and slope at `x`. It must not call itself: then it is no part of the instances, and each multiply-add is a call.
     #[inline(always)]
     pub(crate) fn at(kind: Activation, x: f32) -> (f32, f32) {
         match kind {
-            Activation::Silu => {
-                let s = sigmoid(x);
-                (x * s, s * (1.0 + x * (1.0 - s)))
-            }
+            Activation::Silu => silu(x),
             Activation::Sigmoid => {
                 let s = sigmoid(x);
                 (s, s * (1.0 - s))
@@ -76,7 +79,7 @@ pub(crate) mod body {
                 (g * s, if x > limit { 0.0 } else { s * (1.0 + g * (1.0 - s)) })
             }
             Activation::Limited { limit } => {
-                let ((y, slope), limit) = (at(Activation::Silu, x), limit as f32);
+                let ((y, slope), limit) = (silu(x), limit as f32);
                 if y > limit { (limit, 0.0) } else { (y, slope) }
             }
             Activation::Relu2 => {
@@ -106,27 +109,49 @@ pub(crate) mod body {
         }
     }
 
+    /// Evaluates `$work` once for each kind, with `$kind` known there: left inside, the choice is made for every element, and
+    /// nothing is compiled to vectors.
+    macro_rules! for_kind {
+        ($kind:ident => $work:expr) => {
+            for_kind!(@ $kind $work, Silu, Sigmoid, GeluTanh, GeluErf, Clamped { alpha, limit }, ClampedSilu { limit },
+                Limited { limit }, Relu2)
+        };
+        (@ $kind:ident $work:expr, $($name:ident $({ $($field:ident),* })?),*) => {
+            match $kind {
+                $(Activation::$name $({ $($field),* })? => {
+                    let $kind = Activation::$name $({ $($field),* })?;
+                    $work
+                })*
+            }
+        };
+    }
+
     #[inline(always)]
     pub(super) fn forward<E: Element>(y: &mut [E], x: &[E], kind: Activation) {
-        for (y, x) in y.iter_mut().zip(x) {
+        for_kind!(kind => for (y, x) in y.iter_mut().zip(x) {
             *y = E::from_f32(at(kind, x.to_f32()).0);
-        }
+        })
     }
 
     #[inline(always)]
     pub(super) fn backward<E: Element>(dx: &mut [E], dy: &[E], x: &[E], kind: Activation) {
-        for i in 0..dx.len() {
-            dx[i] = E::from_f32(dy[i].to_f32() * at(kind, x[i].to_f32()).1);
-        }
+        for_kind!(kind => for ((dx, dy), x) in dx.iter_mut().zip(dy).zip(x) {
+            *dx = E::from_f32(dy.to_f32() * at(kind, x.to_f32()).1);
+        })
     }
 
     #[inline(always)]
     pub(super) fn gate_forward<E: Element>(y: &mut [E], x: &[E], gate: &[E], kind: Activation) {
-        let one = gate.len() == 1;
-        for i in 0..y.len() {
-            let g = gate[if one { 0 } else { i }].to_f32();
-            y[i] = E::from_f32(gated(kind, x[i].to_f32()).0 * at(kind, g).0);
+        if let [gate] = gate {
+            let value = at(kind, gate.to_f32()).0;
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = E::from_f32(gated(kind, x.to_f32()).0 * value);
+            }
+            return;
         }
+        for_kind!(kind => for ((y, x), gate) in y.iter_mut().zip(x).zip(gate) {
+            *y = E::from_f32(gated(kind, x.to_f32()).0 * at(kind, gate.to_f32()).0);
+        })
     }
 
     #[inline(always)]
@@ -149,12 +174,12 @@ pub(crate) mod body {
             dgate[0] = E::from_f32(sum * slope);
             return;
         }
-        for i in 0..dx.len() {
-            let ((value, slope), d) = (at(kind, gate[i].to_f32()), dy[i].to_f32());
-            let (up, by) = gated(kind, x[i].to_f32());
-            dx[i] = E::from_f32(d * value * by);
-            dgate[i] = E::from_f32(d * up * slope);
-        }
+        for_kind!(kind => for ((dx, dgate), ((dy, x), gate)) in dx.iter_mut().zip(dgate).zip(dy.iter().zip(x).zip(gate)) {
+            let ((value, slope), d) = (at(kind, gate.to_f32()), dy.to_f32());
+            let (up, by) = gated(kind, x.to_f32());
+            *dx = E::from_f32(d * value * by);
+            *dgate = E::from_f32(d * up * slope);
+        })
     }
 }
 

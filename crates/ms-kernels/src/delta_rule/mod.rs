@@ -66,18 +66,11 @@ mod body {
             *o = factor * r * (d - v * along);
         }
     }
-
-    /// `to = exp(from)`.
-    #[inline(always)]
-    pub(super) fn exponentials(to: &mut [f32], from: &[f32]) {
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = crate::float::exp(*from));
-    }
 }
 
 instances! {
     fn units_of(out: &mut [f32], width: usize, x: &[f32], stride: usize, factor: f32) = body::units;
     fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) = body::unit_backward;
-    fn exponentials(to: &mut [f32], from: &[f32]) = body::exponentials;
 }
 
 impl<'a> Scan<'a> {
@@ -128,7 +121,8 @@ impl<'a> Scan<'a> {
         };
         let (g, beta) = (of(self.g), of(self.beta));
         let mut decay = vec![0f32; g.len()];
-        exponentials(isa, &mut decay, &g);
+        decay.copy_from_slice(&g);
+        crate::lanes::exponentials(isa, &mut decay, 0.0);
         Numbers { decay, beta }
     }
 

@@ -1,8 +1,9 @@
-//! Products in f64, for the few columns of a router whose logits are computed in f64: plain loops, in one order everywhere.
+//! Products in f64, for the few columns of a router whose logits are computed in f64, in one order everywhere.
 
 use super::{Dims, Form};
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
+use crate::isa::instances;
 use crate::{Cpu, Result};
 
 const OP: &str = "matmul::add_f64";
@@ -28,32 +29,43 @@ pub fn add_f64(cpu: &Cpu, form: Form, dims: Dims, a: &[f64], b: &[f64], out: &mu
         match form {
             Form::Nt => {
                 let a = &a[i * k..][..k];
-                row.iter_mut().enumerate().for_each(|(j, y)| *y += dot(a, &b[j * k..][..k]));
+                row.iter_mut().enumerate().for_each(|(j, y)| *y += dot(cpu.isa(), a, &b[j * k..][..k]));
             }
-            Form::Nn => (0..k).for_each(|l| add_row(row, a[i * k + l], &b[l * n..][..n])),
-            Form::Tn => (0..k).for_each(|l| add_row(row, a[l * m + i], &b[l * n..][..n])),
+            Form::Nn => (0..k).for_each(|l| add_row(cpu.isa(), row, a[i * k + l], &b[l * n..][..n])),
+            Form::Tn => (0..k).for_each(|l| add_row(cpu.isa(), row, a[l * m + i], &b[l * n..][..n])),
         }
     });
     Ok(())
 }
 
-fn add_row(row: &mut [f64], by: f64, b: &[f64]) {
-    row.iter_mut().zip(b).for_each(|(y, b)| *y = by.mul_add(*b, *y));
-}
+mod body {
+    use super::CHAINS;
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let mut chains = [0.0; CHAINS];
-    let whole = a.len() / CHAINS * CHAINS;
-    for (a, b) in a[..whole].chunks_exact(CHAINS).zip(b[..whole].chunks_exact(CHAINS)) {
-        for (c, (a, b)) in chains.iter_mut().zip(a.iter().zip(b)) {
+    #[inline(always)]
+    pub(super) fn add_row(row: &mut [f64], by: f64, b: &[f64]) {
+        row.iter_mut().zip(b).for_each(|(y, b)| *y = by.mul_add(*b, *y));
+    }
+
+    #[inline(always)]
+    pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+        let mut chains = [0.0; CHAINS];
+        let whole = a.len() / CHAINS * CHAINS;
+        for (a, b) in a[..whole].chunks_exact(CHAINS).zip(b[..whole].chunks_exact(CHAINS)) {
+            for (c, (a, b)) in chains.iter_mut().zip(a.iter().zip(b)) {
+                *c = a.mul_add(*b, *c);
+            }
+        }
+        for (c, (a, b)) in chains.iter_mut().zip(a[whole..].iter().zip(&b[whole..])) {
             *c = a.mul_add(*b, *c);
         }
+        let [a, b, c, d, e, f, g, h] = chains;
+        ((a + e) + (c + g)) + ((b + f) + (d + h))
     }
-    for (c, (a, b)) in chains.iter_mut().zip(a[whole..].iter().zip(&b[whole..])) {
-        *c = a.mul_add(*b, *c);
-    }
-    let [a, b, c, d, e, f, g, h] = chains;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+instances! {
+    fn add_row(row: &mut [f64], by: f64, b: &[f64]) = body::add_row;
+    fn dot(a: &[f64], b: &[f64]) -> f64 = body::dot;
 }
 
 #[cfg(test)]

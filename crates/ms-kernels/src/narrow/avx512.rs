@@ -92,6 +92,19 @@ fn register(values: &Lanes) -> __m512 {
     unsafe { _mm512_loadu_ps(values.as_ptr()) }
 }
 
+/// Stores a register. Written so because of a store that it knows the compiler makes sixteen, of several blocks at a time.
+///
+/// # Safety
+/// There must be room for it.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn stored(to: *mut f32, values: __m512) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("vmovups [{}], {}", in(reg) to, in(zmm_reg) values, options(nostack, preserves_flags));
+    }
+}
+
 /// What [`crate::float::exp_below`] of bf16 and [`crate::float::sigmoid_short`] have in common: `2^(y · scale)`. Written out
 /// because the compiler made vector code of it for some polynomials and not for others.
 #[inline]
@@ -169,6 +182,17 @@ impl<const CONVERTS: bool, const RESULTS: bool> Narrow for Wide<CONVERTS, RESULT
         }
     }
 
+    /// Written as a register: elements left to the compiler it scattered one by one, several blocks at a time.
+    #[inline(always)]
+    fn store<E: Element>(self, to: &mut [E; LANES], values: Lanes) {
+        if is_bf16::<E>() {
+            bytemuck::cast_slice_mut(to).copy_from_slice(&self.narrow(values));
+        } else {
+            // SAFETY: who made the value has the instructions; elements that are not bf16 are f32, and there are sixteen.
+            unsafe { stored(to.as_mut_ptr().cast(), register(&values)) }
+        }
+    }
+
     #[inline(always)]
     fn store_two<E: Element>(self, to: &mut [E; 2 * LANES], values: [Lanes; 2], past: bool) {
         assert!(!past || lies_in_lines(to), "an aligned place");
@@ -179,11 +203,9 @@ impl<const CONVERTS: bool, const RESULTS: bool> Narrow for Wide<CONVERTS, RESULT
         let to = to.as_mut_ptr();
         // SAFETY: who made the value has the instructions; the place is as large as what is stored, and aligned where it must be.
         unsafe {
-            if past {
-                _mm512_stream_ps(to.cast(), register(&values[0]));
-                _mm512_stream_ps(to.wrapping_add(LANES).cast(), register(&values[1]));
-            } else {
-                to.cast::<[Lanes; 2]>().write_unaligned(values);
+            for (half, values) in values.iter().enumerate() {
+                let to = to.wrapping_add(half * LANES).cast();
+                if past { _mm512_stream_ps(to, register(values)) } else { stored(to, register(values)) }
             }
         }
     }

@@ -243,9 +243,11 @@ fn gather<E: Element, N: Narrow>(
     let normal = if N::BESIDE { how.round_two::<E>(v) } else { how.round_split::<E>(v) };
     let (dw, _) = dw.as_chunks_mut::<LANES>();
     for ((g, normal), dw) in g.iter().zip(&normal).zip(dw) {
+        let mut sums = *dw;
         for l in 0..LANES {
-            dw[l] = g[l].mul_add(normal[l], dw[l]);
+            sums[l] = g[l].mul_add(normal[l], sums[l]);
         }
+        how.store(dw, sums);
     }
 }
 

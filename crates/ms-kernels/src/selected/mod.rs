@@ -9,9 +9,10 @@ mod top;
 use crate::attention::{Heads, QkvRows, check_lengths};
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
-use crate::float::{exp, ln};
+use crate::float::ln;
+use crate::isa::instances;
 use crate::qkv::Packed;
-use crate::{Cpu, Element, Error, Result};
+use crate::{Cpu, Element, Error, Isa, Result, lanes};
 pub use ms_operands::Sight;
 
 /// Marks an unused place in a row of picks.
@@ -105,8 +106,52 @@ fn row(picks: &[i32], places: usize, t: usize) -> impl Iterator<Item = usize> + 
     picks[t * places..][..places].iter().filter(|&&p| p != NONE).map(|&p| p as usize)
 }
 
-fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| a.to_f32() * b.to_f32()).sum()
+/// `scores = scale · query · key` for each of the picked `keys`.
+fn score<'a, E: Element>(
+    isa: Isa,
+    query: &[E],
+    keys: impl Iterator<Item = &'a [E]>,
+    scores: &mut Vec<f32>,
+    scale: f32,
+) {
+    scores.clear();
+    scores.extend(keys.map(|key| scale * lanes::dot(isa, query, key)));
+}
+
+/// Exponentials of the scores less their maximum; that maximum, -infinity of none, and their sum.
+fn soften<'a, E: Element>(
+    isa: Isa,
+    query: &[E],
+    keys: impl Iterator<Item = &'a [E]>,
+    scores: &mut Vec<f32>,
+    scale: f32,
+) -> (f32, f32) {
+    score(isa, query, keys, scores, scale);
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    lanes::exponentials(isa, scores, max);
+    (max, scores.iter().sum())
+}
+
+mod body {
+    use crate::Element;
+
+    /// What a key that was picked adds to the gradients of its query, of itself and of its value.
+    #[inline(always)]
+    pub(super) fn spread<E: Element>(
+        [dq, dk, dv]: [&mut [f32]; 3],
+        [query, key, dout]: [&[E]; 3],
+        (ds, p): (f32, f32),
+    ) {
+        for (d, (query, key)) in query.iter().zip(key).enumerate() {
+            dq[d] += ds * key.to_f32();
+            dk[d] += ds * query.to_f32();
+            dv[d] += p * dout[d].to_f32();
+        }
+    }
+}
+
+instances! {
+    fn spread<E: Element>(to: [&mut [f32]; 3], rows: [&[E]; 3], by: (f32, f32)) = body::spread;
 }
 
 /// Attention of every query over its picked keys.
@@ -149,18 +194,13 @@ pub fn forward<E: Element>(
         let (t, n) = (at / heads, at % heads);
         let (group, head) = (n / heads_per_group, n % heads_per_group);
         let query = &q.data[q.at(t, group, head)..][..dim];
-        let scores: Vec<f32> =
-            row(picks, places, t).map(|j| scale * dot(query, &k.data[k.at(j, group, 0)..][..dim])).collect();
-        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (mut sum, mut mixed) = (0f32, vec![0f32; dim]);
-        for (j, s) in row(picks, places, t).zip(&scores) {
-            let p = exp(s - max);
-            sum += p;
-            let value = &v.data[v.at(j, group, 0)..][..dim];
-            mixed.iter_mut().zip(value).for_each(|(m, v)| *m += p * v.to_f32());
-        }
+        let keys = row(picks, places, t).map(|j| &k.data[k.at(j, group, 0)..][..dim]);
+        let mut scores = Vec::with_capacity(places);
+        let (max, sum) = soften(cpu.isa(), query, keys, &mut scores, scale);
         let share = if sum > 0.0 { 1.0 / sum } else { 0.0 };
-        out.iter_mut().zip(&mixed).for_each(|(o, m)| *o = E::from_f32(m * share));
+        let values = row(picks, places, t).map(|j| &v.data[v.at(j, group, 0)..][..dim]);
+        let parts: Vec<(f32, &[E])> = scores.iter().map(|p| p * share).zip(values).collect();
+        lanes::blend(cpu.isa(), out, &parts);
         // SAFETY: a unit takes its own heads of its own tokens.
         (unsafe { lse.part(n * tokens + t, 1) })[0] = (f64::from(max) + ln(f64::from(sum))) as f32;
     });
@@ -194,25 +234,24 @@ pub fn backward<E: Element>(
     // A unit is one group: its keys' gradients are summed over its queries in order.
     cpu.for_each_unit(shape.groups, |group| {
         let (mut dk, mut dv) = (vec![0f32; keys * dim], vec![0f32; keys * dim]);
-        let mut dq = vec![0f32; dim];
+        let (mut dq, mut scores, isa) = (vec![0f32; dim], Vec::with_capacity(places), cpu.isa());
         for t in 0..tokens {
             for head in 0..shape.heads_per_group {
                 let n = group * shape.heads_per_group + head;
                 let query = &q.data[q.at(t, group, head)..][..dim];
                 let at = (t * heads + n) * dim;
                 let (dout, out) = (&dout[at..][..dim], &out[at..][..dim]);
-                let delta = dot(dout, out);
+                let delta = lanes::dot(isa, dout, out);
                 dq.fill(0.0);
-                for j in row(picks, places, t) {
+                let keys = row(picks, places, t).map(|j| &k.data[k.at(j, group, 0)..][..dim]);
+                score(isa, query, keys, &mut scores, scale);
+                lanes::exponentials(isa, &mut scores, lse[n * tokens + t]);
+                for (j, &p) in row(picks, places, t).zip(&scores) {
                     let key = &k.data[k.at(j, group, 0)..][..dim];
                     let value = &v.data[v.at(j, group, 0)..][..dim];
-                    let p = exp(scale * dot(query, key) - lse[n * tokens + t]);
-                    let ds = p * (dot(dout, value) - delta) * scale;
-                    for d in 0..dim {
-                        dq[d] += ds * key[d].to_f32();
-                        dk[j * dim + d] += ds * query[d].to_f32();
-                        dv[j * dim + d] += p * dout[d].to_f32();
-                    }
+                    let ds = p * (lanes::dot(isa, dout, value) - delta) * scale;
+                    let sums = [&mut dq[..], &mut dk[j * dim..][..dim], &mut dv[j * dim..][..dim]];
+                    spread(isa, sums, [query, key, dout], (ds, p));
                 }
                 // SAFETY: a unit takes the heads of its group.
                 let to = unsafe { dq_to.part(q.at(t, group, head), dim) };

@@ -1,9 +1,9 @@
 //! Attention over picked rows that are both key and value, shared by all heads (DeepSeek-V4).
 
-use super::{check_picks, row};
+use super::{check_picks, row, score, soften};
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
-use crate::float::{exp, ln};
+use crate::float::ln;
 use crate::{Cpu, Element, Result, lanes};
 
 /// The rows that queries see, in two runs: picks count on from the first into the second.
@@ -65,19 +65,11 @@ pub fn forward<E: Element>(
     let lse = Disjoint::new(lse);
     cpu.for_each_row(tokens, 1, (out, heads * dim), (&mut [] as &mut [u8], 0), |t, out, _| {
         let mut parts: Vec<(f32, &[E])> = row(picks, places, t).map(|j| (0.0, keys.row(j))).collect();
+        let mut scores = Vec::with_capacity(parts.len());
         for (n, out) in out.chunks_exact_mut(dim.max(1)).enumerate() {
             let query = &q[(t * heads + n) * dim..][..dim];
-            let mut max = f32::NEG_INFINITY;
-            for (p, key) in &mut parts {
-                *p = scale * lanes::dot(cpu.isa(), query, key);
-                max = max.max(*p);
-            }
-            let mut sum = 0f32;
-            for (p, _) in &mut parts {
-                *p = exp(*p - max);
-                sum += *p;
-            }
-            parts.iter_mut().for_each(|(p, _)| *p /= sum);
+            let (max, sum) = soften(cpu.isa(), query, parts.iter().map(|(_, key)| *key), &mut scores, scale);
+            parts.iter_mut().zip(&scores).for_each(|((p, _), score)| *p = score / sum);
             lanes::blend(cpu.isa(), out, &parts);
             // SAFETY: a unit takes its own heads of its own tokens.
             (unsafe { lse.part(n * tokens + t, 1) })[0] = (f64::from(max) + ln(f64::from(sum))) as f32;
@@ -133,14 +125,15 @@ pub fn backward<E: Element>(
         cpu.for_each_row(n, 1, (&mut held, width), (&mut [] as &mut [u8], 0), |u, held, _| {
             let t = first + u;
             let picked: Vec<&[E]> = row(picks, places, t).map(|j| keys.row(j)).collect();
+            let mut scores = Vec::with_capacity(picked.len());
             for head in 0..heads {
                 let at = (t * heads + head) * dim;
                 let (query, dout, out) = (&q[at..][..dim], &dout[at..][..dim], &out[at..][..dim]);
                 let delta = lanes::dot(cpu.isa(), dout, out);
                 let mut parts = Vec::with_capacity(picked.len());
-                for (i, &key) in picked.iter().enumerate() {
-                    let score = scale * lanes::dot(cpu.isa(), query, key);
-                    let p = exp(score - lse[head * tokens + t]);
+                score(cpu.isa(), query, picked.iter().copied(), &mut scores, scale);
+                lanes::exponentials(cpu.isa(), &mut scores, lse[head * tokens + t]);
+                for (i, (&key, &p)) in picked.iter().zip(&scores).enumerate() {
                     let ds = p * (lanes::dot(cpu.isa(), dout, key) - delta) * scale;
                     held[head * places + i] = (ds, p);
                     parts.push((ds, key));
