@@ -60,7 +60,7 @@ fn picked(bench: &mut Bench) {
     }
     let gflop = 4e-9 * (pairs * shape.head_dim) as f64;
     let (cpu, scale) = (bench.cpu.clone(), options(shape.head_dim).scale);
-    let mut run = |out: &mut [bf16], lse: &mut [f32]| {
+    let run = |out: &mut [bf16], lse: &mut [f32]| {
         let (q, k, v) =
             (Heads::queries(&qkv, &shape), Heads::keys(&qkv, &shape), Heads::values(&qkv, &shape));
         let sizes = (shape.groups, shape.heads_per_group, shape.head_dim);
