@@ -46,6 +46,8 @@ pub struct Scan<'a> {
 const EPS: f32 = 1e-6;
 
 mod body {
+    use crate::float::{exp, sigmoid, softplus};
+
     /// Rows `out = factor · x / sqrt(Σ x² + eps)`; those of `x` `stride` apart.
     #[inline(always)]
     pub(super) fn units(out: &mut [f32], width: usize, x: &[f32], stride: usize, factor: f32) {
@@ -66,11 +68,36 @@ mod body {
             *o = factor * r * (d - v * along);
         }
     }
+
+    /// A row of [`super::decay`].
+    #[inline(always)]
+    pub(super) fn decay(g: &mut [f32], a: &[f32], a_log: &[f32], dt_bias: &[f32]) {
+        for (i, g) in g.iter_mut().enumerate() {
+            *g = -exp(a_log[i]) * softplus(a[i] + dt_bias[i]);
+        }
+    }
+
+    /// A row of the gradients of [`super::decay`], with respect to `a` and to `a_log`.
+    #[inline(always)]
+    pub(super) fn decay_slopes(
+        [da, by_log]: [&mut [f32]; 2],
+        dg: &[f32],
+        a: &[f32],
+        a_log: &[f32],
+        dt_bias: &[f32],
+    ) {
+        for (i, (da, by_log)) in da.iter_mut().zip(by_log).enumerate() {
+            let (raw, rate) = (a[i] + dt_bias[i], exp(a_log[i]));
+            (*da, *by_log) = (-rate * sigmoid(raw) * dg[i], -rate * softplus(raw) * dg[i]);
+        }
+    }
 }
 
 instances! {
     fn units_of(out: &mut [f32], width: usize, x: &[f32], stride: usize, factor: f32) = body::units;
     fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) = body::unit_backward;
+    fn decay_of(g: &mut [f32], a: &[f32], a_log: &[f32], dt_bias: &[f32]) = body::decay;
+    fn decay_slopes(to: [&mut [f32]; 2], dg: &[f32], a: &[f32], a_log: &[f32], dt_bias: &[f32]) = body::decay_slopes;
 }
 
 impl<'a> Scan<'a> {
@@ -280,9 +307,7 @@ pub fn decay(cpu: &Cpu, g: &mut [f32], a: &[f32], a_log: &[f32], dt_bias: &[f32]
     expect_len(OP, "g", a.len(), g.len())?;
     expect_len(OP, "dt_bias", n, dt_bias.len())?;
     cpu.for_each_row(rows, 64, (g, n), (&mut [] as &mut [u8], 0), |t, g, _| {
-        for i in 0..n {
-            g[i] = -crate::float::exp(a_log[i]) * crate::float::softplus(a[t * n + i] + dt_bias[i]);
-        }
+        decay_of(cpu.isa(), g, &a[t * n..][..n], a_log, dt_bias);
     });
     Ok(())
 }
@@ -305,16 +330,13 @@ pub fn decay_backward(
     for (name, len) in [("dt_bias", dt_bias.len()), ("da_log", da_log.len()), ("ddt_bias", ddt_bias.len())] {
         expect_len(OP, name, n, len)?;
     }
-    let at = |t: usize, i: usize| {
-        let raw = a[t * n + i] + dt_bias[i];
-        let (value, slope) = (crate::float::softplus(raw), crate::float::sigmoid(raw));
-        let rate = crate::float::exp(a_log[i]);
-        (-rate * value * dg[t * n + i], -rate * slope * dg[t * n + i])
-    };
-    cpu.for_each_row(rows, 64, (da, n), (&mut [] as &mut [u8], 0), |t, da, _| {
-        da.iter_mut().enumerate().for_each(|(i, d)| *d = at(t, i).1);
+    let mut by_log = vec![0f32; a.len()];
+    cpu.for_each_row(rows, 64, (&mut *da, n), (&mut by_log, n), |t, da, by_log| {
+        let row = t * n..(t + 1) * n;
+        decay_slopes(cpu.isa(), [da, by_log], &dg[row.clone()], &a[row], a_log, dt_bias);
     });
-    cpu.sum_rows(da_log, rows, |t, sum| sum.iter_mut().enumerate().for_each(|(i, s)| *s += at(t, i).0));
-    cpu.sum_rows(ddt_bias, rows, |t, sum| sum.iter_mut().enumerate().for_each(|(i, s)| *s += at(t, i).1));
+    for (sum, of) in [(da_log, &by_log[..]), (ddt_bias, da)] {
+        cpu.sum_rows(sum, rows, |t, sum| sum.iter_mut().zip(&of[t * n..]).for_each(|(s, d)| *s += d));
+    }
     Ok(())
 }
