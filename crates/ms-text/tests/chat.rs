@@ -26,6 +26,11 @@ fn slices_go_backwards_as_in_python() {
     for (source, want) in [
         ("{{ [][::-1] }}|{{ ''[::-1] }}|{{ ()[::-1] }}", "[]||()"),
         ("{{ [1, 2, 3][:0:-1] }}{{ [1, 2, 3][0:1:-1] }}{{ (1, 2, 3)[-9::-1] }}", "[3, 2][]()"),
+        (
+            "{% set n = -1 %}{{ ''[::n] }}{{ [1, 2, 3][::-n] }}{{ [1][::(-1)] }}{{ [1, 2][0:5:n] }}{{ (1, 2, 3, 4)[-9:9:n + 3] }}",
+            "[1, 2, 3][1][](1, 3)",
+        ),
+        ("{% set n = -1 %}{{ 'abc'[n:9:-n] }}{{ [1, 2][5::n * 2] }}", "c[2]"),
         ("{{ 'abcd'[2::-2].upper() }}{{ messages[::-1][0].role }}", "CAassistant"),
         (
             "{% for m in messages[::-1] if m.role == 'user' %}{{ loop.index }}{{ m.role }}{% endfor %}",
@@ -35,5 +40,9 @@ fn slices_go_backwards_as_in_python() {
         let messages = json!([{"role": "user"}, {"role": "assistant"}]);
         let template = ChatTemplate::new(source).unwrap();
         assert_eq!(template.render(&messages, None, GenerationPrompt::Omit).unwrap(), want, "{source}");
+    }
+    for source in ["{{ [1][::-0] }}", "{{ nothing[::-1] }}", "{{ {'a': 1}[::-1] }}"] {
+        let template = ChatTemplate::new(source).unwrap();
+        template.render(&json!([]), None, GenerationPrompt::Omit).expect_err(source);
     }
 }

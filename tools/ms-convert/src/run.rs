@@ -49,17 +49,21 @@ fn say_what_is_not_cut(request: &Request, o: &Options) {
 }
 
 /// The flag, as it was written, that asks for what a model does not allow: the model's errors speak of sizes alone.
-fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
+fn culprit(error: &anyhow::Error, o: &Options) -> Option<String> {
     let cut = &o.cutting;
     let refused = error.chain().find_map(|error| match error.downcast_ref() {
         Some(ms_ckpt::Error::Share(refused) | ms_ckpt::Error::Unread(refused)) => Some(refused),
         _ => None,
     })?;
-    match refused {
+    let flag = match refused {
+        ms_spec::Error::Cut { axis: Axis::Ep, .. } | ms_spec::Error::Rule { axis: Axis::Ep, .. }
+            if cut.extend_ep =>
+        {
+            return Some(format!("--moe-tp-extend-ep with --tp {} and --ep {}", cut.tp.value, cut.ep.value));
+        }
         ms_spec::Error::Cut { axis, ranks, .. } | ms_spec::Error::Rule { axis, ranks, .. } => match axis {
             Axis::Tp if cut.tp.value == *ranks => cut.tp.written,
             Axis::Tp => cut.etp.written,
-            Axis::Ep if cut.extend_ep => Some("--moe-tp-extend-ep"),
             Axis::Ep => cut.ep.written,
             _ => None,
         },
@@ -70,7 +74,8 @@ fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
             PlacementOption::NoopLayers => cut.noop.as_ref().map(|_| "--noop-layers"),
         },
         _ => None,
-    }
+    };
+    flag.map(str::to_owned)
 }
 
 fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {

@@ -195,7 +195,7 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--tp", "2", "--moe-tp-extend-ep"],
         2,
-        "--moe-tp-extend-ep: experts: 0 is not divisible by ep 2",
+        "--moe-tp-extend-ep with --tp 2 and --ep 1: experts: 0 is not divisible by ep 2",
     );
     let full = dir.path().join("full");
     make_model(&full, "llama", false);

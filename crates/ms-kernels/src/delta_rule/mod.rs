@@ -147,8 +147,7 @@ impl<'a> Scan<'a> {
             tokens.clone().map(|t| all[t * self.shape.value_heads + n]).collect()
         };
         let (g, beta) = (of(self.g), of(self.beta));
-        let mut decay = vec![0f32; g.len()];
-        decay.copy_from_slice(&g);
+        let mut decay = g;
         crate::lanes::exponentials(isa, &mut decay, 0.0);
         Numbers { decay, beta }
     }

@@ -92,7 +92,8 @@ fn register(values: &Lanes) -> __m512 {
     unsafe { _mm512_loadu_ps(values.as_ptr()) }
 }
 
-/// Stores a register. Written so because of a store that it knows the compiler makes sixteen, of several blocks at a time.
+/// Stores a register. In assembly, because the compiler splits a store that it understands into sixteen scattered ones, over
+/// several blocks.
 ///
 /// # Safety
 /// There must be room for it.
@@ -182,7 +183,6 @@ impl<const CONVERTS: bool, const RESULTS: bool> Narrow for Wide<CONVERTS, RESULT
         }
     }
 
-    /// Written as a register: elements left to the compiler it scattered one by one, several blocks at a time.
     #[inline(always)]
     fn store<E: Element>(self, to: &mut [E; LANES], values: Lanes) {
         if is_bf16::<E>() {

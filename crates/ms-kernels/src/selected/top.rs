@@ -12,8 +12,9 @@
 /// A score and the position it belongs to.
 type Scored = (f32, usize);
 
+/// NaN is before all others, as in torch.
 fn before(a: &Scored, b: &Scored) -> bool {
-    a.0 > b.0
+    a.0 > b.0 || (a.0.is_nan() && !b.0.is_nan())
 }
 
 /// Brings the `count` largest scores to the front, in no particular order.

@@ -48,7 +48,7 @@ options! {
         exp_avg: Option<String> = "--exp-avg-dtype", "type of the first moments (fp8: 4 exponent bits)", group = "Memory";
         exp_avg_sq: Option<String> = "--exp-avg-sq-dtype", "type of the second moments", group = "Memory";
         accumulates_wide: bool = "--accumulate-allreduce-grads-in-fp32", "accumulate and reduce gradients in float32 (always on; cannot be combined with flags that ask for bfloat16 gradients)", group = "Precision";
-        loss_scale: Option<f64> = "--loss-scale", "static loss scale (0 with --fp16: dynamic)", group = "Precision", range = "[0,)";
+        loss_scale: Option<f64> = "--loss-scale", "static loss scale (0 with --fp16: dynamic); in float32 only with --use-distributed-optimizer", group = "Precision", range = "[0,)";
         initial_scale: f64 = "--initial-loss-scale", "fp16: initial dynamic loss scale", group = "Precision", range = "(0,)";
         min_scale: f64 = "--min-loss-scale", "fp16: minimum loss scale", group = "Precision", range = "(0,)";
         scale_window: f64 = "--loss-scale-window", "fp16: iterations without an overflow before the loss scale is doubled", group = "Precision", range = "[1,)";

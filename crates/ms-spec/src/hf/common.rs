@@ -434,6 +434,14 @@ mod tests {
             ("glm", 2),
             ("glm4", 2),
             ("internlm3", 2),
+            ("qwen2_moe", 16),
+            ("qwen3_moe", 4),
+            ("qwen3_next", 2),
+            ("phimoe", 8),
+            ("gpt_oss", 8),
+            ("glm4_moe", 8),
+            ("minimax_m2", 8),
+            ("hy_v3", 8),
         ] {
             let mut file = json!({
                 "model_type": class, "hidden_size": 512, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,

@@ -15,13 +15,13 @@ use crate::{python_case, python_json};
 type Result<T> = std::result::Result<T, Error>;
 
 /// Filter for slices that go backwards.
-pub(super) const BACKWARDS: &str = "backwards";
+pub(super) const IN_STEPS: &str = "in_steps";
 
 /// Gives an environment these methods, filters, tests and functions.
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
-    environment.add_filter(BACKWARDS, backwards);
+    environment.add_filter(IN_STEPS, in_steps);
     environment.add_filter("capitalize", |text: String| python_case::capitalize(&text));
     environment.add_filter("center", |text: String, width: Option<usize>| {
         within("center", width.unwrap_or(80)).map(|width| centred(&text, width, ' '))
@@ -82,15 +82,28 @@ fn percent(left: &Value, right: &Value) -> Result<Value> {
     }))
 }
 
-/// `value[start:stop:step]` with a step below 0.
-fn backwards(value: &Value, start: Option<i64>, stop: Option<i64>, step: i64) -> Result<Value> {
+/// `value[start:stop:step]`.
+fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Result<Value> {
     listed(value)?;
+    let step = step.unwrap_or(1);
+    if step == 0 || matches!(value.kind(), ValueKind::Undefined | ValueKind::Map) {
+        let what = if step == 0 { "a step of 0".to_owned() } else { format!("a slice of {}", value.kind()) };
+        return Err(Error::new(ErrorKind::InvalidOperation, what));
+    }
     let items: Vec<Value> = value.try_iter()?.collect();
     let length = items.len() as i64;
-    let place = |at: i64| if at < 0 { (at + length).max(-1) } else { at.min(length - 1) };
-    let (start, stop) = (start.map_or(length - 1, place), stop.map_or(-1, place));
-    let step = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX).max(1);
-    let kept = (stop + 1..=start).rev().step_by(step).map(|at| items[at as usize].clone());
+    // Of a slice that goes backwards, -1 is before the first element.
+    let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let place = |at: i64| (if at < 0 { at + length } else { at }).clamp(least, most);
+    let (first, end) = if step > 0 { (0, length) } else { (length - 1, -1) };
+    let (start, stop) = (start.map_or(first, place), stop.map_or(end, place));
+    let each = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
+    let places: Vec<i64> = if step > 0 {
+        (start..stop).step_by(each).collect()
+    } else {
+        (stop + 1..=start).rev().step_by(each).collect()
+    };
+    let kept = places.into_iter().map(|at| items[at as usize].clone());
     Ok(match value.kind() {
         ValueKind::String => kept.map(|c| c.to_string()).collect::<String>().into(),
         _ if value.is_tuple() => Value::from(Tuple::from(kept.collect::<Vec<_>>())),

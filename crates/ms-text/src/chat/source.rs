@@ -1,7 +1,7 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
 use super::nothing::IN_TURN;
-use super::python::BACKWARDS;
+use super::python::IN_STEPS;
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
@@ -17,11 +17,11 @@ const DEEPEST: usize = 500;
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
 /// - What a loop goes over is checked, for the engine goes over null.
-/// - Slices that go backwards are a filter: those of the engine do not stop before the first element, and not at all in an empty
-///   list.
+/// - Slices whose step is not written as a number above 0 are a filter: those of the engine that go backwards do not stop before
+///   the first element, and not at all in an empty list.
 ///
 /// # Errors
-/// What there is too much of, for a tag or a chain of `elif` that is longer than any of a conversation.
+/// What there is too much of, for a tag that goes deeper, or a template with more `elif`, than any of a conversation.
 ///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
@@ -80,10 +80,12 @@ fn words(tag: &str) -> &str {
     tag[2..tag.len() - 2].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim()
 }
 
-/// Most calls in each other for which code may ask: its operators and brackets outside of texts.
+/// Most calls in each other for which code may ask: its operators and brackets outside of texts, without those of elements before
+/// it in the same brackets.
 fn depth(code: &str) -> usize {
     const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
-    let (mut at, mut count) = (0, 0);
+    // By brackets that are open: what stands there since the last comma.
+    let (mut at, mut counts, mut sum, mut most) = (0, vec![0], 0, 0);
     while let Some(c) = code[at..].chars().next() {
         let length = match c {
             '\'' | '"' => text_length(&code[at..]).unwrap_or(1),
@@ -95,10 +97,20 @@ fn depth(code: &str) -> usize {
             _ if is_of_word(c) => WORDS.contains(&&code[at..at + length]),
             _ => !c.is_whitespace(),
         };
-        count += usize::from(operator);
+        if operator {
+            *counts.last_mut().expect("the outermost is never closed") += 1;
+            sum += 1;
+            most = most.max(sum);
+        }
+        match c {
+            '(' | '[' | '{' => counts.push(0),
+            ')' | ']' | '}' if counts.len() > 1 => sum -= counts.pop().unwrap_or(0),
+            ',' => sum -= std::mem::take(counts.last_mut().expect("the outermost is never closed")),
+            _ => {}
+        }
         at += length;
     }
-    count
+    most
 }
 
 /// A tag without a name that the engine does not know.
@@ -146,20 +158,20 @@ fn gone_over(tag: &str) -> Option<Range<usize>> {
     Some(start..start + tag.get(start..end)?.trim_end().len())
 }
 
-/// Code with a filter in place of each slice whose step is written as a negative number.
+/// Code with a filter in place of each slice whose step is another than a number without a sign.
 fn sliced(mut tag: String) -> String {
-    while let Some((operand, slice)) = backwards(&tag) {
+    while let Some((operand, slice)) = stepped(&tag) {
         let parts = parts(&tag[slice.start + 1..slice.end - 1]);
         let args = parts.iter().map(|part| if part.is_empty() { "none" } else { part });
         let args = args.collect::<Vec<_>>().join(", ");
-        let filter = format!("({}|{BACKWARDS}({args}))", &tag[operand..slice.start]);
+        let filter = format!("({}|{IN_STEPS}({args}))", &tag[operand..slice.start]);
         tag.replace_range(operand..slice.end, &filter);
     }
     tag
 }
 
 /// Where the first such slice stands, and where what it is a slice of begins.
-fn backwards(tag: &str) -> Option<(usize, Range<usize>)> {
+fn stepped(tag: &str) -> Option<(usize, Range<usize>)> {
     let (mut at, mut in_value) = (2, false);
     // Where the value begins that stands here, by brackets.
     let mut begins = vec![at];
@@ -180,7 +192,9 @@ fn backwards(tag: &str) -> Option<(usize, Range<usize>)> {
             '[' if in_value => {
                 let slice = at..at + brackets(&tag[at..]);
                 let parts = parts(&tag[at + 1..slice.end - 1]);
-                if parts.get(2).is_some_and(|step| step.starts_with('-')) {
+                let number =
+                    |step: &str| step.bytes().all(|b| b.is_ascii_digit()) && step.bytes().any(|b| b != b'0');
+                if parts.get(2).is_some_and(|step| !step.is_empty() && !number(step)) {
                     return Some((begins[depth], slice));
                 }
                 begins.push(at);
@@ -434,15 +448,15 @@ mod tests {
             ),
             (
                 "{% for a in b.c()[::-1] %}{% form in c %}",
-                "{% for a in ((b.c()|backwards(none, none, -1)))|in_turn %}{% form in c %}",
+                "{% for a in ((b.c()|in_steps(none, none, -1)))|in_turn %}{% form in c %}",
             ),
             (
                 "{{ -a['[::-1]'][b[1:]: 2 :-2].c + d[::2] }}",
-                "{{ -(a['[::-1]']|backwards(b[1:], 2, -2)).c + d[::2] }}",
+                "{{ -(a['[::-1]']|in_steps(b[1:], 2, -2)).c + d[::2] }}",
             ),
             (
                 "{{ not [a][::-1][::-1] }}",
-                "{{ not (([a]|backwards(none, none, -1))|backwards(none, none, -1)) }}",
+                "{{ not (([a]|in_steps(none, none, -1))|in_steps(none, none, -1)) }}",
             ),
             (
                 "{% raw %}{% for a in b %}{% endraw %}{{ a % b }}",
@@ -457,10 +471,10 @@ mod tests {
         }
     }
 
-    /// On the stack of a thread.
+    /// On a stack of 2 MB, a thread's by default and less than that of a program.
     #[test]
     fn what_would_take_the_engine_too_deep_is_refused_and_what_is_let_through_is_rendered() {
-        let check = |before: &str, again: &str, after: &str, longest: usize| {
+        let check = |before: &str, again: &str, after: &str, longest: usize, renders: bool| {
             let render = |count: usize| {
                 let source = [before, &again.repeat(count), after].concat();
                 let template = crate::ChatTemplate::new(&source)?;
@@ -468,11 +482,16 @@ mod tests {
             };
             let refused = render(longest + 1).unwrap_err().to_string();
             assert!(refused.contains(&format!("expected at most {DEEPEST}")), "{again}: {refused}");
-            if let Err(error) = render(longest) {
-                assert!(!error.to_string().contains("expected at most"), "{again}: {error}");
+            match render(longest) {
+                Ok(_) => assert!(renders, "{again}"),
+                Err(error) => {
+                    assert!(!renders && !error.to_string().contains("expected at most"), "{again}: {error}")
+                }
             }
         };
         let chains = move || {
+            // What the values do not allow.
+            let fails = [".a", "[0]", "()", "**1"];
             for (before, again, after) in [
                 ("{{ ", "not ", "1 }}"),
                 ("{{ ", "-", "1 }}"),
@@ -487,13 +506,21 @@ mod tests {
                 ("{{ 1", " is odd", " }}"),
                 ("{{ 1", " if 1", " }}"),
             ] {
-                let of_one = depth(again);
-                check(before, again, after, DEEPEST / of_one);
+                check(before, again, after, DEEPEST / depth(again), !fails.contains(&again));
             }
-            check("{% if 0 %}", "{% elif 1 %}", "{% endif %}", DEEPEST);
-            check("{{ '}}' ", "not ", "", DEEPEST);
+            check("{% if 0 %}", "{% elif 1 %}", "{% endif %}", DEEPEST, true);
+            check("{{ '}}' ", "not ", "", DEEPEST, false);
         };
         std::thread::Builder::new().stack_size(2 << 20).spawn(chains).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn elements_beside_each_other_are_not_deep() {
+        let code = |again: &str, count: usize| format!("{{% set t = [{}] %}}", again.repeat(count));
+        for again in ["('k', 0), ", "{'a': -1.5, 'b': [1 - 2]}, ", "f(-a, not b) + 1, "] {
+            assert_eq!(depth(&code(again, 600)), depth(&code(again, 1)), "{again}");
+        }
+        assert_eq!(depth("[1, [2, -(3)]]"), 4);
     }
 
     #[test]
