@@ -1,4 +1,5 @@
-//! Null and undefined values, which the engine treats otherwise than Jinja: an undefined value is an empty list, and null is no list.
+//! Null and undefined values, which the engine treats otherwise than Jinja: an undefined value is an empty list, and null is no
+//! list.
 //!
 //! # Source
 //! Jinja 3.1, `Undefined` of `runtime.py`, and `filters.py`.

@@ -9,13 +9,10 @@ use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters}
 
 use super::limits::{widths_within, within};
 use super::nothing::listed;
-use super::source::PERCENT;
+use super::source::{IN_STEPS, PERCENT};
 use crate::{python_case, python_json};
 
 type Result<T> = std::result::Result<T, Error>;
-
-/// Filter for slices that go backwards.
-pub(super) const IN_STEPS: &str = "in_steps";
 
 /// Gives an environment these methods, filters, tests and functions.
 pub(super) fn add(environment: &mut Environment<'static>) {

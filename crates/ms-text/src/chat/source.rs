@@ -1,11 +1,13 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
 use super::nothing::IN_TURN;
-use super::python::IN_STEPS;
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
 pub(super) const PERCENT: &str = "percent_of_text";
+
+/// Filter for slices in steps that are not written as a number above 0.
+pub(super) const IN_STEPS: &str = "in_steps";
 
 /// Most operators of one tag, and most `elif`: each takes the engine one call deeper, and nothing else stops it before the end of
 /// its stack.
