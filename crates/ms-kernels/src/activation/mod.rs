@@ -130,14 +130,14 @@ pub(crate) mod body {
     pub(super) fn forward<E: Element>(y: &mut [E], x: &[E], kind: Activation) {
         for_kind!(kind => for (y, x) in y.iter_mut().zip(x) {
             *y = E::from_f32(at(kind, x.to_f32()).0);
-        })
+        });
     }
 
     #[inline(always)]
     pub(super) fn backward<E: Element>(dx: &mut [E], dy: &[E], x: &[E], kind: Activation) {
         for_kind!(kind => for ((dx, dy), x) in dx.iter_mut().zip(dy).zip(x) {
             *dx = E::from_f32(dy.to_f32() * at(kind, x.to_f32()).1);
-        })
+        });
     }
 
     #[inline(always)]
@@ -151,7 +151,7 @@ pub(crate) mod body {
         }
         for_kind!(kind => for ((y, x), gate) in y.iter_mut().zip(x).zip(gate) {
             *y = E::from_f32(gated(kind, x.to_f32()).0 * at(kind, gate.to_f32()).0);
-        })
+        });
     }
 
     #[inline(always)]
@@ -179,7 +179,7 @@ pub(crate) mod body {
             let (up, by) = gated(kind, x.to_f32());
             *dx = E::from_f32(d * value * by);
             *dgate = E::from_f32(d * up * slope);
-        })
+        });
     }
 }
 

@@ -487,7 +487,7 @@ mod tests {
             match render(longest) {
                 Ok(_) => assert!(renders, "{again}"),
                 Err(error) => {
-                    assert!(!renders && !error.to_string().contains("expected at most"), "{again}: {error}")
+                    assert!(!renders && !error.to_string().contains("expected at most"), "{again}: {error}");
                 }
             }
         };
