@@ -54,7 +54,7 @@ pub fn attention_weights<E: Element>(
                 *s = scale * lanes::dot(cpu.isa(), query, &k[(j * groups + group) * dim..][..dim]);
                 max = max.max(*s);
             }
-            scores.iter_mut().for_each(|s| *s = exp(*s - max));
+            lanes::exponentials(cpu.isa(), &mut scores, max);
             let sum: f32 = scores.iter().sum();
             let used = picks[t * places..][..places].iter().zip(weights.iter_mut());
             used.filter(|(p, _)| **p >= 0).zip(&scores).for_each(|((_, w), s)| *w += s / sum);
