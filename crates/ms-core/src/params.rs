@@ -375,6 +375,15 @@ impl ParamStore {
         if values.is_unique() { Ok(values) } else { Err(IN_USE) }
     }
 
+    /// Takes elements `start..start + len` out, if they are a bucket and nothing else uses them. The store has none in their
+    /// place until it is given new ones ([`ParamStore::announce`], [`ParamStore::replace`]).
+    pub fn take(&mut self, start: usize, len: usize) -> Option<Tensor> {
+        let (bucket, offset) = self.place(start);
+        let bucket = self.buckets.get_mut(bucket).filter(|bucket| offset == 0 && bucket.numel == len)?;
+        let values = Arc::get_mut(&mut bucket.values)?;
+        if values.get()?.is_unique() { values.take() } else { None }
+    }
+
     /// Puts a new buffer in place of bucket `bucket`, as an all-gather of updated shards delivers it.
     ///
     /// # Errors
@@ -392,7 +401,12 @@ impl ParamStore {
     /// # Errors
     /// Those of an earlier announcement that nobody has waited for.
     pub fn announce(&mut self, pending: Vec<(usize, PendingBucket)>) -> Result<()> {
-        self.settle()?;
+        // Buckets that were taken are not waited for.
+        let earlier: Vec<usize> = {
+            let earlier = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            earlier.iter().map(|(bucket, _)| *bucket).collect()
+        };
+        earlier.into_iter().try_for_each(|bucket| self.arrived_bucket(bucket).map(drop))?;
         for (bucket, _) in &pending {
             self.buckets[*bucket].values = Arc::default();
         }
@@ -432,5 +446,27 @@ mod tests {
         assert_eq!(error, store.get_mut(ParamId(0)).err().unwrap().to_string());
         drop(used);
         assert!(store.several_mut(&[ParamId(1)]).is_ok());
+    }
+
+    #[test]
+    fn a_bucket_is_taken_whole_and_only_while_nobody_uses_it() {
+        let arena = Arena::default();
+        let layout = Arc::new(ParamLayout::sequential([Shape::new(&[16]), Shape::new(&[32])]));
+        let mut store = ParamStore::in_buckets(&arena, DType::F32, layout, [0..16, 16..48]);
+        assert!(store.take(16, 16).is_none(), "half a bucket");
+        assert!(store.take(32, 16).is_none(), "its other half");
+        let used = store.get(ParamId(1));
+        assert!(store.take(16, 32).is_none(), "a weight is in use");
+        drop(used);
+        let copy = store.clone();
+        assert!(store.take(16, 32).is_none(), "another store has it");
+        drop(copy);
+        let taken = store.take(16, 32).unwrap();
+        assert!(!store.is_whole() && store.take(16, 32).is_none());
+        store.announce(vec![(1, Box::new(move || Ok(taken)))]).unwrap();
+        store.settle().unwrap();
+        let taken = store.take(16, 32).unwrap();
+        store.replace(1, taken).unwrap();
+        assert!(store.is_whole());
     }
 }

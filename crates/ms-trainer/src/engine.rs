@@ -267,7 +267,7 @@ impl Engine {
             waiting.push((bucket, part));
             Ok(())
         };
-        self.optimizer.update(&self.device, (&parts, clip), rates, &self.store, order, updated)?;
+        self.optimizer.update(&self.device, (&parts, clip), rates, &mut self.store, order, updated)?;
         for (bucket, part) in waiting {
             gathering.begin(bucket, part)?;
         }

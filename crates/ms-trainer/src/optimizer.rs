@@ -355,7 +355,7 @@ impl Optimizer {
         device: &Device,
         (grads, grad_scale): (&[Tensor], f64),
         rates: Rates,
-        store: &ParamStore,
+        store: &mut ParamStore,
         order: &[usize],
         mut updated: impl FnMut(usize, Tensor) -> Result<()>,
     ) -> Result<()> {
@@ -372,13 +372,19 @@ impl Optimizer {
         device: &Device,
         grads: &[Tensor],
         (all, rates): (StepNumbers, Rates),
-        store: &ParamStore,
+        store: &mut ParamStore,
         bucket: usize,
     ) -> Result<Tensor> {
         let direct = self.state[0].is_weights();
-        let mut new =
-            if direct { Some(self.copy(store, bucket)?) } else { self.new_weights(device, 0, bucket) };
         let here = |state: &State| matches!(state, State::OnDevice(_));
+        // Weights that are wanted by pieces stay where they are until all are new.
+        let (start, len) = (self.shard.homes[bucket], self.shard.buckets[bucket].1);
+        let in_place = (direct && self.state[1..].iter().all(here)).then(|| store.take(start, len)).flatten();
+        let mut new = match in_place {
+            None if direct => Some(self.copy(store, bucket)?),
+            None => self.new_weights(device, 0, bucket),
+            taken => taken,
+        };
         let by_parts = self.state.iter().any(State::goes_by_parts);
         for own in self.shard.of_bucket(bucket) {
             let (s, len) = (&own.slice, own.slice.range.len());
