@@ -451,7 +451,8 @@ mod tests {
     #[test]
     fn a_bucket_is_taken_whole_and_only_while_nobody_uses_it() {
         let arena = Arena::default();
-        let layout = Arc::new(ParamLayout::sequential([Shape::new(&[16]), Shape::new(&[32])]));
+        let slots = vec![(0, Shape::new(&[16])), (16, Shape::new(&[32]))];
+        let layout = Arc::new(ParamLayout::new(slots, 48).unwrap());
         let mut store = ParamStore::in_buckets(&arena, DType::F32, layout, [0..16, 16..48]);
         assert!(store.take(16, 16).is_none(), "half a bucket");
         assert!(store.take(32, 16).is_none(), "its other half");

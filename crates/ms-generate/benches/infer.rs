@@ -2,9 +2,10 @@
 //!
 //! `cargo bench -p ms-generate --bench infer [-- --threads=N] [--dtype=bf16|f32] [--quantization=int8] [--sequences=N]
 //! [--layers=N ...]`: a Llama of random weights, by default of 0.65 G parameters, reads 512 tokens and then generates 32. In
-//! addition to the rates, the output gives the share of the bandwidth limit: bytes of weights divided by the time per token,
-//! relative to a read-only loop in the same process. With `--by-line`, input lines are commands, `prefill` or `decode`, each
-//! answered by a line of seconds, so that another program can alternate with it (`docs/benchmarks/compare_torch.py`).
+//! addition to the rates, the output gives the share of the bandwidth limit: the bytes that a token must read, of weights and
+//! of the keys and values before it, divided by its time, relative to a read-only loop in the same process; and the same of
+//! the weights alone. With `--by-line`, input lines are commands, `prefill` or `decode`, each answered by a line of seconds,
+//! so that another program can alternate with it (`docs/benchmarks/compare_torch.py`).
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 
@@ -85,9 +86,12 @@ fn main() {
     let multiplied: usize = layout.ids().skip(1).map(|id| layout.shape(id).numel()).sum();
     let gflop = 2.0 * multiplied as f64 * prompt as f64 / 1e9;
     let peak = if dtype == DType::Bf16 { peaks.bf16_gflops } else { peaks.f32_gflops };
-    let rate = bytes as f64 * new as f64 / per_thread(made) / 1e9;
+    // The token in the middle has so many before it, and itself.
+    let before = loaded.model.cache_bytes(dtype, sequences, prompt + new.div_ceil(2));
+    let rate = |bytes: f64| bytes * new as f64 / per_thread(made) / 1e9;
+    let (of_weights, of_all) = (rate(bytes as f64), rate((bytes as u64 + before) as f64));
     println!(
-        "{} {}, {}{}, {threads} threads, {sequences} sequences, {:.2} GB of weights: prefill {:.1} tokens/s by CPU time, {:.1} by the clock, {:.1} % of the peak (attention not counted); decode {:.2} and {:.2} tokens/s, {:.1} % of reading at {:.1} GB/s",
+        "{} {}, {}{}, {threads} threads, {sequences} sequences, {:.2} GB of weights: prefill {:.1} tokens/s by CPU time, {:.1} by the clock, {:.1} % of the peak (attention not counted); decode {:.2} and {:.2} tokens/s, {:.1} % of reading at {:.1} GB/s (weights alone {:.1} %)",
         choice.isa,
         choice.arithmetic,
         dtype.name(),
@@ -98,8 +102,9 @@ fn main() {
         gflop / per_thread(read) / peak * 100.0,
         (sequences * new) as f64 / per_thread(made),
         (sequences * new) as f64 / made_wall,
-        rate / peaks.read_gbps * 100.0,
+        of_all / peaks.read_gbps * 100.0,
         peaks.read_gbps,
+        of_weights / peaks.read_gbps * 100.0,
     );
 }
 
