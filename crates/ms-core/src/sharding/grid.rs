@@ -45,7 +45,7 @@ impl Default for GridSizes {
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/core/parallel_state.py`; MindSpeed `2.0.0_core_r0.8.0`,
-/// `mindspeed/core/parallel_state.py`. Expected groups: `goldens/topology/rank_groups.json`, `rank_groups_head.json`.
+/// `mindspeed/core/parallel_state.py`. Expected groups: `tests/golden/topology/rank_groups.json`, `rank_groups_head.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     dense: Topology,
@@ -89,7 +89,8 @@ impl Grid {
         }
         let dp = world / model;
         if !cp.is_multiple_of(ulysses) {
-            return clash(format!("cp {cp} is not a multiple of the Ulysses degree {ulysses}"));
+            let near = nearest_divisors(cp, ulysses);
+            return clash(format!("cp {cp} is not a multiple of the Ulysses degree {ulysses}; {near}"));
         }
         let etp = match (rules, etp) {
             (GridRules::V2, Some(etp)) if etp != tp && etp != 1 => {
@@ -289,6 +290,21 @@ fn divisors(n: usize) -> Vec<usize> {
     (1..=n).filter(|d| n.is_multiple_of(*d)).collect()
 }
 
+/// For a message about `d`, which does not divide `n`: the divisors of `n` next to it.
+///
+/// ```
+/// assert_eq!(ms_core::nearest_divisors(12, 5), "4 and 6 divide it");
+/// assert_eq!(ms_core::nearest_divisors(12, 13), "12 divides it");
+/// ```
+pub fn nearest_divisors(n: usize, d: usize) -> String {
+    let pairs = (1..=n.isqrt()).filter(|i| n.is_multiple_of(*i)).flat_map(|i| [i, n / i]);
+    let (below, above): (Vec<usize>, Vec<usize>) = pairs.partition(|&divisor| divisor < d);
+    match (below.into_iter().max(), above.into_iter().min()) {
+        (Some(below), Some(above)) => format!("{below} and {above} divide it"),
+        (one, other) => format!("{} divides it", one.or(other).unwrap_or(1)),
+    }
+}
+
 fn list(numbers: impl Iterator<Item = usize>) -> String {
     numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -330,7 +346,8 @@ mod tests {
         assert_eq!(none.groups(RankGroup::DpCpInter), none.groups(RankGroup::DpCp));
         assert_eq!(none.group(RankGroup::DpCpIntra, 5), Some(vec![5]));
         let said = grid.with_optimizer(OptimizerSharding::Instances(8)).unwrap_err().to_string();
-        assert!(said.contains("a divisor of the 4 ranks that hold the same experts, found 8"), "{said}");
+        let want = "a divisor of the 4 ranks that hold the same experts, found 8; 4 divides it";
+        assert!(said.contains(want), "{said}");
     }
 
     #[test]
@@ -349,6 +366,8 @@ mod tests {
         assert!(e.contains("ep 3") && e.contains("1, 2, 4"), "{e}");
         let e = refused(4, GridSizes { cp: 2, pp_before_dp: true, ..GridSizes::default() });
         assert!(e.contains("tp-pp-dp"), "{e}");
+        let e = refused(6, GridSizes { cp: 6, ulysses: 4, ..GridSizes::default() });
+        assert!(e.contains("cp 6") && e.ends_with("degree 4; 3 and 6 divide it"), "{e}");
         assert!(refused(4, GridSizes { tp: 0, ..GridSizes::default() }).contains("at least 1"));
     }
 }

@@ -24,7 +24,7 @@ mod topology;
 pub use chain::{Chain, StageChunk};
 pub use digits::{Digit, Digits};
 pub use dispatcher::Dispatcher;
-pub use grid::{Grid, GridRules, GridSizes};
+pub use grid::{Grid, GridRules, GridSizes, nearest_divisors};
 pub use optimizer::OptimizerSharding;
 pub use partition::Partition;
 pub use rank_group::RankGroup;

@@ -72,8 +72,7 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
                 tokens * key_heads,
                 16,
                 (to, key_dim),
-                (&mut [] as &mut [u8], 0),
-                |row, to, _| {
+                |row, to| {
                     let (t, key) = (row / key_heads, row % key_heads);
                     let mut sum = vec![0f32; key_dim];
                     of.sum(&mut sum, key, |unit| &parts[(unit * tokens + t) * key_dim..][..key_dim]);
