@@ -2,9 +2,8 @@
 //!
 //! ```text
 //! cargo run -p ms-options --example train -- --num-layers 1 --hidden-size 16 --ffn-hidden-size 32 --num-attention-heads 2 \
-//!     --swiglu --normalization RMSNorm --position-embedding-type rope --max-position-embeddings 16 --seq-length 16 \
-//!     --tokenizer-type NullTokenizer --vocab-size 5000 --mock-data --nproc-per-node 2 --micro-batch-size 2 --train-iters 3 \
-//!     --lr 1e-2
+//!     --swiglu --position-embedding-type rope --max-position-embeddings 16 --seq-length 16 --tokenizer-type NullTokenizer \
+//!     --vocab-size 5000 --mock-data --nproc-per-node 2 --micro-batch-size 2 --train-iters 3 --lr 1e-2
 //! ```
 
 use ms_cli::megatron::{Line, Program, parse};
