@@ -5,12 +5,12 @@
 
 use ms_core::Axis;
 
-use crate::parts::{PARTS, RECURRENCES, dense, ends, experts, grouped, prediction, sparse};
+use crate::parts::{PARTS, RECURRENCES, dense, ends, experts, grouped, prediction};
 use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED, nothing};
 use crate::{Error, Mixer, ModelConfig, Result};
 
 /// How ranks share attention of any kind.
-static OF_ATTENTION: [ShardingRule; 3] = [grouped::RULE, grouped::WHOLE_PROJECTIONS, sparse::RULE];
+static OF_ATTENTION: [ShardingRule; 2] = [grouped::RULE, grouped::WHOLE_PROJECTIONS];
 
 /// How they share other parts than mixers.
 static OF_OTHERS: [ShardingRule; 10] = [
