@@ -73,7 +73,8 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let (page, source) = (folder.join("page.md"), folder.join("source.rs"));
         std::fs::write(&page, "`xtask/src/main.rs` and\n`xtask/src/none.rs` and [c](none.md)\n").unwrap();
-        let comments = "// `xtask/src/none.rs`, of others `tools/none.py`\nlet text = \"`xtask/src/none.rs`\";\n";
+        let comments =
+            "// `xtask/src/none.rs`, of others `tools/none.py`\nlet text = \"`xtask/src/none.rs`\";\n";
         std::fs::write(&source, comments).unwrap();
         let found = check(&root, &[page, source]).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();

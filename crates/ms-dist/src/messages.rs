@@ -13,8 +13,8 @@ use crate::reduce::{joined, reduce};
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Requests, Result, volume};
 use ms_core::{Arena, DType, Tensor};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Tensors up to this size go to every rank as a whole.

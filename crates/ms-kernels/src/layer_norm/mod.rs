@@ -100,9 +100,15 @@ pub fn forward<E: Element>(
     if !b.is_empty() {
         expect_len(OP, "b", width, b.len())?;
     }
-    cpu.for_each_row_of_both(rows, crate::rms_norm::unit_rows(width), (y, width), (stats, 2), |t, y, stats| {
-        stats.copy_from_slice(&forward_row(cpu.isa(), y, &x[t * width..][..width], w, b, eps));
-    });
+    cpu.for_each_row_of_both(
+        rows,
+        crate::rms_norm::unit_rows(width),
+        (y, width),
+        (stats, 2),
+        |t, y, stats| {
+            stats.copy_from_slice(&forward_row(cpu.isa(), y, &x[t * width..][..width], w, b, eps));
+        },
+    );
     Ok(())
 }
 
