@@ -1,6 +1,6 @@
 //! How optimizer state is sharded over the ranks that hold the same parameters.
 
-use super::grid::nearest_divisors;
+use super::divisors::nearest_divisors;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
