@@ -33,28 +33,32 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
             findings.push(format!("{name} is not in the table of layers in ARCHITECTURE.md"));
             continue;
         };
-        let used: BTreeSet<&str> = package.dependencies.iter().map(|d| d.name.as_str()).collect();
-        for edge in edges.iter().filter(|edge| !used.contains(edge.as_str())) {
-            findings.push(format!("ARCHITECTURE.md lists an edge from {name} to {edge} that nobody uses"));
-        }
-        for dependency in &package.dependencies {
-            let target = dependency.name.as_str();
-            let normal = dependency.kind == DependencyKind::Normal;
-            if target.starts_with("ms-") || matches!(target, "hccl-sys" | "ascend-rs" | "cann-emu") {
-                let legal = edges.contains(target) || (!normal && TEST_ONLY.contains(&target));
-                if !legal {
-                    findings
-                        .push(format!("{name} uses {target}, an edge that ARCHITECTURE.md does not list"));
-                }
-            } else if normal && PROGRAM_ONLY.contains(&target) && !of_programs(target, name.as_str()) {
-                findings.push(format!("{name} uses {target}, which only the programs' own crates may use"));
-            }
-        }
+        let kinds = package.dependencies.iter().map(|d| (&*d.name, d.kind == DependencyKind::Normal));
+        findings.extend(judge(&name, edges, &kinds.collect::<Vec<_>>()));
     }
     for name in allowed.keys().filter(|n| !seen.contains(*n)) {
         findings.push(format!("ARCHITECTURE.md lists {name}, which does not exist"));
     }
     Ok(findings)
+}
+
+/// What is wrong with the dependencies of a crate: their names, and whether the library itself has them or its tests and
+/// benches alone; `edges` are those of its row.
+fn judge(name: &str, edges: &BTreeSet<String>, dependencies: &[(&str, bool)]) -> Vec<String> {
+    let idle = edges.iter().filter(|edge| !dependencies.contains(&(edge.as_str(), true)));
+    let mut findings: Vec<String> = idle
+        .map(|edge| format!("ARCHITECTURE.md lists an edge from {name} to {edge} that nobody uses"))
+        .collect();
+    for &(target, normal) in dependencies {
+        if target.starts_with("ms-") || matches!(target, "hccl-sys" | "ascend-rs" | "cann-emu") {
+            if !edges.contains(target) && (normal || !TEST_ONLY.contains(&target)) {
+                findings.push(format!("{name} uses {target}, an edge that ARCHITECTURE.md does not list"));
+            }
+        } else if normal && PROGRAM_ONLY.contains(&target) && !of_programs(target, name) {
+            findings.push(format!("{name} uses {target}, which only the programs' own crates may use"));
+        }
+    }
+    findings
 }
 
 /// The table between the markers `<!-- layers -->` and `<!-- /layers -->`.
@@ -75,4 +79,23 @@ fn table(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
             (cells[1].to_owned(), edges)
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_are_those_of_the_table() {
+        let edges = BTreeSet::from(["ms-core".to_owned(), "ms-cpu".to_owned()]);
+        let found = |dependencies: &[(&str, bool)]| judge("ms-a", &edges, dependencies);
+        let both = [("ms-core", true), ("ms-cpu", true), ("ms-testing", false), ("serde", true)];
+        assert_eq!(found(&both), [""; 0]);
+        // A row that tests alone use is idle, whatever tests may use.
+        let tests = found(&[("ms-core", true), ("ms-cpu", false)]);
+        assert_eq!(tests, ["ARCHITECTURE.md lists an edge from ms-a to ms-cpu that nobody uses"]);
+        let more = found(&[&both[..], &[("ms-nn", false), ("ms-testing", true), ("clap", true)]].concat());
+        assert_eq!(more.len(), 3, "{more:?}");
+        assert!(more[0].contains("ms-nn") && more[1].contains("ms-testing") && more[2].contains("clap"));
+    }
 }

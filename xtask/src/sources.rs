@@ -65,12 +65,18 @@ fn comment(line: &str) -> Option<&str> {
     Some(text.strip_prefix(['/', '!']).unwrap_or(text))
 }
 
-/// Lines of comments that are too wide, from 0; rows of tables, examples and addresses cannot be wrapped.
+/// Lines of comments, and of code with one behind it, that are too wide, from 0; rows of tables, examples and addresses cannot
+/// be wrapped.
 fn wide_comments(lines: &[&str]) -> Vec<usize> {
     let (mut wide, mut example) = (Vec::new(), false);
     for (i, line) in lines.iter().enumerate() {
         let Some(text) = comment(line).map(str::trim_start) else {
             example = false;
+            let behind =
+                line.rsplit_once(" // ").is_some_and(|(code, _)| code.ends_with([',', ';', '{', '}', ')']));
+            if behind && line.chars().count() > COMMENT_WIDTH {
+                wide.push(i);
+            }
             continue;
         };
         example ^= text.starts_with("```");
@@ -148,6 +154,9 @@ mod tests {
         // Columns are characters, not bytes.
         assert_eq!(wide_comments(&[&format!("// {}", "·".repeat(COMMENT_WIDTH - 3))]), [0; 0]);
         assert_eq!(wide_comments(&[&format!("// {}", "·".repeat(COMMENT_WIDTH - 2))]), [0]);
+        // A comment behind code counts with it, a text with slashes does not.
+        let (behind, text) = (format!("f(x); // {long}"), format!("let text = \"a // {long}\";"));
+        assert_eq!(wide_comments(&[&behind, &text, "f(x); // short"]), [0]);
     }
 
     #[test]

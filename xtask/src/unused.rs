@@ -247,6 +247,14 @@ impl Names {
                     if !exported(attributes(item)) {
                         self.define(kind, name, vis, walk, &place);
                     }
+                    if let Item::Trait(block) = item {
+                        let place = Place { of: name.to_string(), ..place.clone() };
+                        for item in &block.items {
+                            if let syn::TraitItem::Fn(f) = item {
+                                self.define("associated function", &f.sig.ident, vis, walk, &place);
+                            }
+                        }
+                    }
                     let place = Place { item: name.to_string(), ..place };
                     self.occurrences(item.to_token_stream(), &place);
                 }

@@ -46,7 +46,7 @@ pub use shape::{MAX_RANK, Shape};
 pub use shard_state::{ShardState, ShardStates};
 pub use sharding::{
     Axis, AxisPlace, Chain, Digit, Digits, Dispatcher, Grid, GridRules, GridSizes, OptimizerSharding,
-    Partition, RankGroup, Region, RingCache, RingCachePolicy, StageChunk, Topology,
+    Partition, RankGroup, Region, RingCache, RingCachePolicy, StageChunk, Topology, nearest_divisors,
 };
 pub use tensor::{Tensor, TensorMut};
 

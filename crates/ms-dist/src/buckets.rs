@@ -2,7 +2,7 @@
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/distributed/param_and_grad_buffer.py`; expected values in
-//! `goldens/topology/zero1_layout.json`.
+//! `tests/golden/topology/zero1_layout.json`.
 
 use ms_core::{ParamLayout, Shape};
 use std::ops::Range;

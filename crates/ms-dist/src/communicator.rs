@@ -1,8 +1,9 @@
 //! Communicators: the collectives and messages of a process group.
 
-use crate::Result;
+use crate::{Error, Result};
 use ms_core::{Arena, DType, Shape, Tensor};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How values of several ranks are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,7 @@ impl Pending {
     /// Waits for the other ranks and returns the result.
     ///
     /// # Errors
-    /// [`crate::Error::PeerFailed`] if a rank fails meanwhile, [`crate::Error::Mismatch`] if ranks disagree
-    /// about what they are doing.
+    /// [`Error::PeerFailed`] if a rank fails meanwhile, [`Error::Mismatch`] if ranks disagree about what they are doing.
     pub fn wait(self) -> Result<Tensor> {
         (self.0)()
     }
@@ -56,7 +56,7 @@ pub(crate) fn as_known(
         let t = pending.wait()?;
         match (t.dtype(), t.shape()) {
             found if found == expected => Ok(t),
-            found => Err(crate::Error::Unlike { tag, from, name, expected, found }),
+            found => Err(Error::Unlike { tag, from, name, expected, found }),
         }
     })
 }
@@ -122,12 +122,12 @@ pub trait Communicator: Send + Sync {
     /// Receives the next tensor that rank `from` of the group sends under `tag`, into memory of `arena`.
     ///
     /// # Errors
-    /// If a rank failed before; waiting reports the rest, and [`crate::Error::Unexpected`] for a message of another name.
+    /// If a rank failed before; waiting reports the rest, and [`Error::Unexpected`] for a message of another name.
     fn recv(&self, name: &'static str, from: usize, tag: u64, arena: &Arena) -> Result<Pending>;
     /// As [`Communicator::recv`], with known element type and shape.
     ///
     /// # Errors
-    /// As [`Communicator::recv`]; waiting also reports [`crate::Error::Unlike`] for a message of another type or shape.
+    /// As [`Communicator::recv`]; waiting also reports [`Error::Unlike`] for a message of another type or shape.
     fn recv_known(
         &self,
         name: &'static str,
@@ -144,7 +144,7 @@ pub trait Communicator: Send + Sync {
     /// Returns when every rank of the group has called it.
     ///
     /// # Errors
-    /// [`crate::Error::PeerFailed`] if a rank fails meanwhile.
+    /// [`Error::PeerFailed`] if a rank fails meanwhile.
     fn barrier(&self) -> Result<()>;
     /// Runs `join`, in which this rank waits for a thread of its own that waits for other ranks; deadlock detection takes
     /// this wait into account.
@@ -162,6 +162,29 @@ pub trait Fabric {
     /// A communicator for `ranks`, which all of them must request in the same order.
     ///
     /// # Errors
-    /// [`crate::Error::Group`] if this rank is not in the group or the group names a rank that does not exist.
+    /// As [`Fabric::place`].
     fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>>;
+    /// This rank's number in a group of `ranks`.
+    ///
+    /// # Errors
+    /// [`Error::Group`] if this rank is not in the group or the group names a rank that does not exist.
+    fn place(&self, ranks: &[usize]) -> Result<usize> {
+        let (rank, world) = (self.rank(), self.world());
+        let place = ranks.iter().position(|&r| r == rank).filter(|_| ranks.iter().all(|&r| r < world));
+        place.ok_or_else(|| Error::Group { rank, world, group: ranks.to_vec() })
+    }
+}
+
+/// The communicators that a rank has requested, counted by group: the same number on all of its ranks.
+#[derive(Debug, Default)]
+pub struct Requests(Mutex<HashMap<Vec<usize>, u64>>);
+
+impl Requests {
+    /// The number of this request for `ranks`, from 1 on.
+    pub fn next(&self, ranks: &[usize]) -> u64 {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(ranks.to_vec()).or_default();
+        *count += 1;
+        *count
+    }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 ///
 /// # Source
 /// MindSpeed, `mindspeed/core/context_parallel`; Megatron-LM `core_v0.12.1`, `--cp-comm-type`. Expected maps:
-/// `goldens/topology/cp_maps.json`, `adaptive_cp.json`.
+/// `tests/golden/topology/cp_maps.json`, `adaptive_cp.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextParallel {
     /// Keys and values are passed around a ring, in windows of `window` ranks inside a ring of windows.
@@ -232,7 +232,8 @@ impl ContextParallel {
         let u = self.ulysses(cp);
         if heads > 0 && !heads.is_multiple_of(u) {
             return Err(format!(
-                "{heads} heads of a rank are not divisible by {u} ranks that exchange heads for tokens"
+                "{heads} heads of a rank are not divisible by {u} ranks that exchange heads for tokens; {}",
+                ms_core::nearest_divisors(heads, u)
             ));
         }
         Ok(())

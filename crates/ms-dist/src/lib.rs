@@ -66,7 +66,7 @@ pub mod volume;
 
 pub use adaptive_map::TokenMapping;
 pub use axis_group::AxisGroup;
-pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
+pub use communicator::{Communicator, Fabric, Pending, ReduceOp, Requests};
 pub use context::{ParallelCtx, ParallelOptions};
 pub use context_attention::{TokenSharding, context_attention, to_sequences, to_shares};
 pub use context_parallel::ContextParallel;

@@ -9,12 +9,12 @@
 //! whole to every rank.
 
 use crate::mailbox::{ENDED, FAILED, LOST, Mailbox, Message, Topic, Transport, encode};
-use crate::reduce::reduce;
-use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
+use crate::reduce::{joined, reduce};
+use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Requests, Result, volume};
 use ms_core::{Arena, DType, Tensor};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Tensors up to this size go to every rank as a whole.
@@ -27,7 +27,7 @@ pub(crate) struct MessageFabric {
     world: usize,
     transport: Arc<dyn Transport>,
     mailbox: Arc<Mailbox>,
-    asked: Arc<Mutex<HashMap<Vec<usize>, u64>>>,
+    asked: Arc<Requests>,
 }
 
 impl MessageFabric {
@@ -100,20 +100,10 @@ impl Fabric for MessageFabric {
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>> {
-        let place = ranks.iter().position(|&rank| rank == self.rank);
-        let Some(rank) = place.filter(|_| ranks.iter().all(|&rank| rank < self.world)) else {
-            return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
-        };
-        let instance = {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = asked.entry(ranks.to_vec()).or_default();
-            *count += 1;
-            *count
-        };
         Ok(Arc::new(MessageComm {
             group: Group {
-                key: group_key(ranks, instance),
-                rank,
+                rank: self.place(ranks)?,
+                key: group_key(ranks, self.asked.next(ranks)),
                 ranks: ranks.into(),
                 transport: Arc::clone(&self.transport),
                 mailbox: Arc::clone(&self.mailbox),
@@ -196,18 +186,6 @@ impl PendingCollective {
 /// Element ranges of the parts that ranks own.
 fn part(numel: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
     numel * rank / size..numel * (rank + 1) / size
-}
-
-/// Tensors one after the other along the first dimension.
-fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
-    let mut out = Tensor::uninit(arena, all[0].dtype(), shape);
-    let mut rest = out.bytes_mut()?;
-    for t in all {
-        let (to, after) = rest.split_at_mut(volume::bytes(t));
-        to.copy_from_slice(t.bytes());
-        rest = after;
-    }
-    Ok(out)
 }
 
 struct MessageComm {
@@ -313,13 +291,7 @@ impl Communicator for MessageComm {
             pending.post(to, 0, t.dtype(), &t.shape(), t.bytes());
         }
         Ok(waiting("all_gather", name, move || {
-            let mut shape = t.shape().to_vec();
-            match shape.first_mut() {
-                Some(rows) => *rows *= size,
-                None => shape.push(size),
-            }
-            let all = pending.all(0, &t, t.arena())?;
-            joined(t.arena(), &all, &shape)
+            joined(t.arena(), &pending.all(0, &t, t.arena())?, &volume::gathered(&t, size))
         }))
     }
 
@@ -347,8 +319,8 @@ impl Communicator for MessageComm {
             return Ok(Pending::ready(t));
         }
         let pending = self.pending(name, "broadcast", &about(t.ready()?))?;
+        self.count(volume::broadcast(&t, self.size(), self.rank() == root));
         if self.rank() == root {
-            self.count(volume::bytes(&t));
             for to in pending.group.others() {
                 pending.post(to, 0, t.dtype(), &t.shape(), t.bytes());
             }

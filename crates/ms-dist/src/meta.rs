@@ -3,7 +3,7 @@
 //! Every other rank of a group is assumed to do and to hold what this one does, so one rank's part of a run on thousands of
 //! ranks can be tried alone.
 
-use crate::reduce::reduce;
+use crate::reduce::{joined, reduce};
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
 use ms_core::{Arena, DType, Shape, Tensor};
 use std::sync::Arc;
@@ -33,12 +33,7 @@ impl Fabric for MetaFabric {
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>> {
-        let place =
-            ranks.iter().position(|&r| r == self.rank).filter(|_| ranks.iter().all(|r| *r < self.world));
-        let Some(rank) = place else {
-            return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
-        };
-        Ok(Arc::new(MetaGroup { rank, size: ranks.len(), sent: AtomicU64::new(0) }))
+        Ok(Arc::new(MetaGroup { rank: self.place(ranks)?, size: ranks.len(), sent: AtomicU64::new(0) }))
     }
 }
 
@@ -59,29 +54,12 @@ impl MetaGroup {
         t: Tensor,
         make: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static,
     ) -> Pending {
+        if self.size == 1 {
+            return Pending::ready(t);
+        }
         let all = vec![t; self.size];
         Pending::new(move || make(all[0].arena(), &all))
     }
-}
-
-/// `parts` one after the other along the first dimension.
-fn stacked(arena: &Arena, parts: &[Tensor]) -> Result<Tensor> {
-    let rows: usize = parts.iter().map(|t| t.shape().first().copied().unwrap_or(1)).sum();
-    let mut shape = parts[0].shape().to_vec();
-    match shape.first_mut() {
-        Some(first) => *first = rows,
-        None => shape.push(rows),
-    }
-    let mut out = Tensor::uninit(arena, parts[0].dtype(), shape.as_slice());
-    if !parts[0].is_meta() {
-        out.bytes_mut()?;
-        let mut at = 0;
-        for part in parts {
-            out.put(at, part)?;
-            at += part.numel();
-        }
-    }
-    Ok(out)
 }
 
 /// Elements `start..start + len` of the reduction of all.
@@ -118,26 +96,18 @@ impl Communicator for MetaGroup {
     }
 
     fn all_reduce(&self, _: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
-        if self.size == 1 {
-            return Ok(Pending::ready(t));
-        }
         self.count(volume::all_reduce(&t, self.size));
         Ok(self.joined(t, move |arena, all| reduced(arena, all, (0, all[0].numel()), op)))
     }
 
     fn all_gather(&self, _: &'static str, t: Tensor) -> Result<Pending> {
-        if self.size == 1 {
-            return Ok(Pending::ready(t));
-        }
         self.count(volume::all_gather(&t, self.size));
-        Ok(self.joined(t, stacked))
+        let shape = volume::gathered(&t, self.size);
+        Ok(self.joined(t, move |arena, all| joined(arena, all, &shape)))
     }
 
     fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
         let (rank, size, numel) = (self.rank, self.size, t.numel());
-        if size == 1 {
-            return Ok(Pending::ready(t));
-        }
         volume::check_parts(name, numel, size)?;
         self.count(volume::parts(&t, size));
         let part = numel / size;
@@ -145,36 +115,28 @@ impl Communicator for MetaGroup {
     }
 
     fn broadcast(&self, _: &'static str, t: Tensor, root: usize) -> Result<Pending> {
-        if self.size > 1 && self.rank == root {
-            self.count(volume::bytes(&t));
-        }
+        self.count(volume::broadcast(&t, self.size, self.rank == root));
         Ok(self.joined(t, |_, all| Ok(all[0].copied()?)))
     }
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
         let (rank, size, rows) = (self.rank, self.size, t.shape().first().copied().unwrap_or(0));
-        if size == 1 {
-            return Ok(Pending::ready(t));
-        }
         volume::check_parts(name, rows, size)?;
         self.count(volume::parts(&t, size));
         let part = rows / size;
         Ok(self.joined(t, move |arena, all| {
             let parts = all.iter().map(|t| t.rows(rank * part, part)).collect::<ms_core::Result<Vec<_>>>()?;
-            stacked(arena, &parts)
+            joined(arena, &parts, &all[0].shape())
         }))
     }
 
     fn all_to_all_rows(&self, _: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
         volume::check_rows(&t, rows, self.size)?;
-        if self.size == 1 {
-            return Ok(Pending::ready(t));
-        }
         self.count(volume::rows(&t, rows, self.rank));
         let (start, mine) = (rows[..self.rank].iter().sum(), rows[self.rank]);
         Ok(self.joined(t, move |arena, all| {
             let parts = all.iter().map(|t| t.rows(start, mine)).collect::<ms_core::Result<Vec<_>>>()?;
-            stacked(arena, &parts)
+            joined(arena, &parts, &[all.len() * mine, all[0].as_matrix().1])
         }))
     }
 

@@ -1,8 +1,23 @@
-//! Sums and maxima over ranks, in rank order, whatever the transport.
+//! What all ranks hold as one tensor, in rank order, whatever the transport: sums, maxima, and one after the other.
 
-use crate::{ReduceOp, Result};
+use crate::{ReduceOp, Result, volume};
 use half::bf16;
 use ms_core::{Arena, DType, Scalar, Tensor};
+
+/// The elements of `all`, one tensor after the other, as a tensor of this shape.
+pub(crate) fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
+    let mut out = Tensor::uninit(arena, all[0].dtype(), shape);
+    if all[0].is_meta() {
+        return Ok(out);
+    }
+    let mut rest = out.bytes_mut()?;
+    for t in all {
+        let (to, after) = rest.split_at_mut(volume::bytes(t));
+        to.copy_from_slice(t.bytes());
+        rest = after;
+    }
+    Ok(out)
+}
 
 /// Elements `start..start + len` of the reduction of `all`, in rank order.
 pub(crate) fn reduce(

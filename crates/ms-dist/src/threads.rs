@@ -9,8 +9,8 @@ mod deadlock;
 mod failure;
 mod member;
 
-use crate::reduce::reduce;
-use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
+use crate::reduce::{joined, reduce};
+use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Requests, Result, volume};
 use deadlock::{Needs, Waits};
 pub use failure::RankFailure;
 use failure::panic_message;
@@ -27,8 +27,8 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The ranks of a group, and the number of communicators they requested before this one.
-type GroupKey = (Vec<usize>, usize);
+/// The ranks of a group, and which of the communicators that they requested this is.
+type GroupKey = (Vec<usize>, u64);
 
 /// What all ranks of a run share.
 #[derive(Default)]
@@ -112,7 +112,7 @@ pub struct ThreadFabric {
     /// The rank's own thread; it may have others that wait for it.
     thread: ThreadId,
     shared: Arc<Shared>,
-    asked: Arc<Mutex<HashMap<Vec<usize>, usize>>>,
+    asked: Arc<Requests>,
 }
 
 impl ThreadFabric {
@@ -136,17 +136,7 @@ impl Fabric for ThreadFabric {
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>> {
-        let Some(rank) =
-            ranks.iter().position(|&r| r == self.rank).filter(|_| ranks.iter().all(|&r| r < self.world))
-        else {
-            return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
-        };
-        let instance = {
-            let mut asked = lock(&self.asked);
-            let n = asked.entry(ranks.to_vec()).or_default();
-            *n += 1;
-            *n
-        };
+        let (rank, instance) = (self.place(ranks)?, self.asked.next(ranks));
         let hub = lock(&self.shared.hubs).entry((ranks.to_vec(), instance)).or_default().clone();
         let (world, thread, shared) = (self.world, self.thread, self.shared.clone());
         let member = GroupMember { rank, world, group: ranks.into(), thread, hub, shared };
@@ -312,7 +302,7 @@ impl ThreadComm {
         Ok(PendingCollective { member: self.member.clone(), sequence, call })
     }
 
-    /// Posts `t` and reads the result from all ranks' tensors when waited for.
+    /// Posts `t` and reads the result from all ranks' tensors when waited for; `t` is the result of a group of one.
     fn collective(
         &self,
         name: &'static str,
@@ -320,6 +310,9 @@ impl ThreadComm {
         t: Tensor,
         read: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static,
     ) -> Result<Pending> {
+        if self.size() == 1 {
+            return Ok(Pending::ready(t));
+        }
         let arena = t.arena().clone();
         let call = format!("{what} of {name} ({} x {})", t.ready()?.numel(), t.dtype());
         let pending = self.post(Post { call, tensor: Some(t), rows: Vec::new() })?;
@@ -350,39 +343,20 @@ impl Communicator for ThreadComm {
     }
 
     fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
-        if self.size() == 1 {
-            return Ok(Pending::ready(t));
-        }
         self.count(volume::all_reduce(&t, self.size()));
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
         self.collective(name, what, t, move |arena, all| reduce(arena, all, 0, all[0].numel(), op))
     }
 
     fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
-        if self.size() == 1 {
-            return Ok(Pending::ready(t));
-        }
         self.count(volume::all_gather(&t, self.size()));
-        self.collective(name, "all_gather", t, move |arena, all| {
-            let mut shape = all[0].shape().to_vec();
-            match shape.first_mut() {
-                Some(rows) => *rows *= all.len(),
-                None => shape.push(all.len()),
-            }
-            let mut out = Tensor::uninit(arena, all[0].dtype(), shape.as_slice());
-            let part = out.numel() / all.len() * out.dtype().size();
-            for (to, t) in out.bytes_mut()?.chunks_exact_mut(part.max(1)).zip(all) {
-                to.copy_from_slice(t.bytes());
-            }
-            Ok(out)
+        self.collective(name, "all_gather", t, |arena, all| {
+            joined(arena, all, &volume::gathered(&all[0], all.len()))
         })
     }
 
     fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
         let (rank, size, numel) = (self.rank(), self.size(), t.numel());
-        if size == 1 {
-            return Ok(Pending::ready(t));
-        }
         volume::check_parts(name, numel, size)?;
         let part = numel / size;
         self.count(volume::parts(&t, size));
@@ -392,30 +366,20 @@ impl Communicator for ThreadComm {
     }
 
     fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> Result<Pending> {
-        if self.size() == 1 {
-            return Ok(Pending::ready(t));
-        }
-        if self.rank() == root {
-            self.count(volume::bytes(&t));
-        }
+        self.count(volume::broadcast(&t, self.size(), self.rank() == root));
         let what = format!("broadcast from {root}");
         self.collective(name, &what, t, move |arena, all| Ok(all[root].copied_to(arena)?))
     }
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
         let (rank, size, rows) = (self.rank(), self.size(), t.shape().first().copied().unwrap_or(0));
-        if size == 1 {
-            return Ok(Pending::ready(t));
-        }
         volume::check_parts(name, rows, size)?;
         self.count(volume::parts(&t, size));
         self.collective(name, "all_to_all", t, move |arena, all| {
-            let mut out = Tensor::uninit(arena, all[0].dtype(), all[0].shape());
-            let part = out.numel() / size * out.dtype().size();
-            for (to, t) in out.bytes_mut()?.chunks_exact_mut(part.max(1)).zip(all) {
-                to.copy_from_slice(&t.bytes()[rank * part..(rank + 1) * part]);
-            }
-            Ok(out)
+            let part = all[0].numel() / size;
+            let parts: ms_core::Result<Vec<_>> =
+                all.iter().map(|t| t.slice_flat(rank * part, [part])).collect();
+            joined(arena, &parts?, &all[0].shape())
         })
     }
 
@@ -427,25 +391,20 @@ impl Communicator for ThreadComm {
         }
         let width = t.as_matrix().1;
         self.count(volume::rows(&t, rows, rank));
-        let (arena, dtype) = (t.arena().clone(), t.dtype());
-        t.ready()?;
-        let call = format!("all_to_all_rows of {name} (rows of {width} x {dtype})");
+        let arena = t.arena().clone();
+        let call = format!("all_to_all_rows of {name} (rows of {width} x {})", t.ready()?.dtype());
         let pending = self.post(Post { call, tensor: Some(t), rows: rows.to_vec() })?;
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "all_to_all_rows", name).entered();
             let done = pending.complete(|posts| {
-                let here: usize = posts.iter().map(|p| p.rows[rank]).sum();
-                let mut out = Tensor::uninit(&arena, dtype, [here, width]);
-                let (row, mut at) = (width * dtype.size(), 0);
-                let bytes = out.bytes_mut()?;
-                for post in posts {
-                    let start = post.rows[..rank].iter().sum::<usize>() * row;
-                    let len = post.rows[rank] * row;
+                let part = |post: &Post| {
                     let from = post.tensor.as_ref().expect("every rank posts rows");
-                    bytes[at..at + len].copy_from_slice(&from.bytes()[start..start + len]);
-                    at += len;
-                }
-                Ok(Some(out))
+                    let start = post.rows[..rank].iter().sum::<usize>();
+                    from.slice_flat(start * width, [post.rows[rank], width])
+                };
+                let parts = posts.iter().map(part).collect::<ms_core::Result<Vec<_>>>()?;
+                let here = posts.iter().map(|p| p.rows[rank]).sum();
+                joined(&arena, &parts, &[here, width]).map(Some)
             })?;
             Ok(done.expect("an exchange of rows returns some"))
         }))

@@ -1,4 +1,4 @@
-//! Bytes that a rank sends in an operation (the minimum for the best algorithm, whatever the transport), and checks of parts.
+//! Bytes that a rank sends in an operation (the minimum for the best algorithm, whatever the transport), and what parts it has.
 
 use crate::{Error, Result};
 use ms_core::Tensor;
@@ -16,6 +16,21 @@ pub fn all_reduce(t: &Tensor, size: usize) -> usize {
 /// For an all-gather of a rank's `t`.
 pub fn all_gather(t: &Tensor, size: usize) -> usize {
     bytes(t) * (size - 1)
+}
+
+/// The shape of what an all-gather of `size` tensors like `t` gives.
+pub fn gathered(t: &Tensor, size: usize) -> Vec<usize> {
+    let mut shape = t.shape().to_vec();
+    match shape.first_mut() {
+        Some(rows) => *rows *= size,
+        None => shape.push(size),
+    }
+    shape
+}
+
+/// For a broadcast of `t` to `size` ranks, by its root or by another rank.
+pub fn broadcast(t: &Tensor, size: usize, by_root: bool) -> usize {
+    if by_root && size > 1 { bytes(t) } else { 0 }
 }
 
 /// For operations that send each of `size` ranks an equal part of `t`: reduce-scatter and all-to-all.

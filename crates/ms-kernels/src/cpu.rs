@@ -130,10 +130,19 @@ impl Cpu {
 pub(crate) type Rows<'a, T> = (&'a mut [T], usize);
 
 impl Cpu {
-    /// Calls `work(row, a, b)` once for each of `rows` rows with that row of both arrays, `step` rows a unit.
-    ///
-    /// An array that is not needed is an empty slice of width 0.
-    pub(crate) fn for_each_row<A: Send, B: Send>(
+    /// Calls `work(row, a)` once for each of `rows` rows with that row of an array, `step` rows a unit.
+    pub(crate) fn for_each_row<A: Send>(
+        &self,
+        rows: usize,
+        step: usize,
+        a: Rows<'_, A>,
+        work: impl Fn(usize, &mut [A]) + Sync,
+    ) {
+        self.for_each_row_of_both(rows, step, a, (&mut [] as &mut [u8], 0), |row, a, _| work(row, a));
+    }
+
+    /// [`for_each_row`](Self::for_each_row) of two arrays: `work(row, a, b)`.
+    pub(crate) fn for_each_row_of_both<A: Send, B: Send>(
         &self,
         rows: usize,
         step: usize,

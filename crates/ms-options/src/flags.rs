@@ -16,19 +16,17 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-static MODEL: [Entry; 97] = [
+static MODEL: [Entry; 89] = [
     family("--add-dense-bias", "", "bias in the attention output projection"),
     family("--add-output-layer-bias", "", "bias in the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
     family("--add-rmsnorm-offset", "", "norms scale by 1 + w instead of w"),
-    family("--apply-rope-no-in-complex", "", "the indexer of --enable-dsa-indexer rotates neighbouring elements instead of the halves of a head"),
     family("--attn-logit-softcapping", "(0,)", "soft cap of attention scores"),
     family("--cla-share-factor", "[1,16384]", "cross-layer attention: the last of every N layers reuses the keys and values of the layer before it; needs --share-kvstates"),
     family("--dim-model-base", "(0,)", "divide the logits by hidden size / this number"),
     of("--disable-bias-linear", "", "no biases in linear layers"),
     family("--embed-layernorm", "", "LayerNorm after the embedding"),
     family("--embedding-multiplier-scale", "(,)", "multiply embeddings by this factor"),
-    family("--enable-dsa-indexer", "", "sparse attention: queries see the keys that an indexer selects (DSA)"),
     of("--ffn-hidden-size", "[1,16777216]", "feed-forward width (default: 4 x hidden size)"),
     family("--fc-type", "", "up_down: feed-forward without a gate; cannot be combined with --swiglu, --geglu or --gelu-tanh"),
     family("--first-k-dense-replace", "[-1,16384]", "number of leading layers with a dense feed-forward instead of experts"),
@@ -37,12 +35,6 @@ static MODEL: [Entry; 97] = [
     of("--group-query-attention", "", "grouped-query attention: query heads share key/value heads"),
     of("--hidden-size", "[1,16777216]", "width of the residual stream"),
     family("--high-freq-factor", "(0,)", "llama3 RoPE scaling: upper frequency bound, in wavelengths per original context"),
-    family("--index-head-dim", "[1,16384]", "sparse attention: head size of the indexer"),
-    family("--index-n-heads", "[1,16384]", "sparse attention: number of heads of the indexer"),
-    family("--index-skip-topk-offset", "[0,16384]", "sparse attention, with --index-topk-freq: number of first layers that all select keys themselves"),
-    family("--index-topk", "[1,268435456]", "sparse attention: number of keys that the indexer selects"),
-    family("--index-topk-freq", "[0,16384]", "sparse attention: every N-th layer selects keys, the layers after it reuse its selection"),
-    family("--index-topk-pattern", "", "sparse attention: a letter per layer, C selects keys itself, S reuses the last selection"),
     family("--input-embeds-norm", "", "multiply embeddings by the square root of the hidden size"),
     family("--interleave-sliding-window", "[1,268435456]", "sliding-window attention in every second layer: number of keys that a query sees there"),
     of("--kv-channels", "[1,16777216]", "size of an attention head (default: hidden size / heads)"),

@@ -57,7 +57,7 @@ pub enum Error {
         args: ArgNames,
     },
     /// The model cannot be sharded as requested.
-    #[error("{what}: {size} is not divisible by {axis} {ranks}")]
+    #[error("{what}: {size} is not divisible by {axis} {ranks}; {}", ms_core::nearest_divisors(*size, *ranks))]
     Cut {
         /// What is cut.
         what: &'static str,

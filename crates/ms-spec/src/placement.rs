@@ -4,7 +4,7 @@ use crate::params::ParamSpec;
 use crate::parts::tree::params;
 use crate::slot::{Place, Slot};
 use crate::{Error, ModelConfig, PlacementOption, Result};
-use ms_core::{Chain, StageChunk};
+use ms_core::{Chain, StageChunk, nearest_divisors};
 use serde::{Deserialize, Serialize};
 
 /// How layers are distributed over pipeline stages, according to flags.
@@ -109,7 +109,7 @@ impl Stages {
         if pp == 0 || n % pp != 0 {
             return Err(refused(
                 PlacementOption::Stages,
-                format!("{n} layers are not divisible by pipeline size {pp}"),
+                format!("{n} layers are not divisible by pipeline size {pp}; {}", nearest_divisors(n, pp)),
             ));
         }
         if self.dual_pipe {

@@ -5,12 +5,12 @@
 
 use ms_core::Axis;
 
-use crate::parts::{PARTS, RECURRENCES, dense, ends, experts, grouped, prediction, sparse};
+use crate::parts::{PARTS, RECURRENCES, dense, ends, experts, grouped, prediction};
 use crate::sharding_rule::{AxisRule, ShardingRule, UNCONCERNED, nothing};
 use crate::{Error, Mixer, ModelConfig, Result};
 
 /// How ranks share attention of any kind.
-static OF_ATTENTION: [ShardingRule; 3] = [grouped::RULE, grouped::WHOLE_PROJECTIONS, sparse::RULE];
+static OF_ATTENTION: [ShardingRule; 2] = [grouped::RULE, grouped::WHOLE_PROJECTIONS];
 
 /// How they share other parts than mixers.
 static OF_OTHERS: [ShardingRule; 10] = [
@@ -127,12 +127,13 @@ pub fn check_whole_heads(config: &ModelConfig, tp: usize) -> Result<()> {
 /// Checks that experts can be distributed over `ep` ranks and each sharded by `etp`.
 ///
 /// # Errors
-/// [`Error::Cut`] naming what does not divide.
+/// [`Error::Cut`] naming what does not divide, [`Error::Rule`] if there are no experts.
 pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<()> {
     let Some(moe) = &config.moe else {
+        let (part, reason) = ("a model without experts", "there is nothing to distribute");
         return match ep {
             1 => Ok(()),
-            _ => Err(Error::Cut { what: "experts", size: 0, axis: Axis::Ep, ranks: ep }),
+            _ => Err(Error::Rule { part, axis: Axis::Ep, ranks: ep, reason }),
         };
     };
     check(config, Axis::Ep, ep, 1, false)?;

@@ -53,7 +53,6 @@ impl ModelConfig {
         let parts = PARTS.into_iter().map(|part| ((part.there)(self), part.words));
         let others = [
             (self.scores != Scores::default(), "a score scale, softcap, sinks or an output gate"),
-            (self.indexer.is_some(), "sparse attention"),
             (self.windowed.is_some() || !self.pattern.is_empty(), "layers of several kinds"),
             (self.moe.is_some(), "a mixture of experts"),
             (self.block != Block::Pre, "post-norms or shortcut blocks"),
@@ -252,9 +251,6 @@ impl ModelConfig {
             sizes.extend([("heads of windowed layers", w.heads), ("their key/value heads", w.groups)]);
         }
         PARTS.iter().for_each(|part| sizes.extend((part.sizes)(self)));
-        if let Some(i) = &self.indexer {
-            sizes.extend([i.heads, i.head_dim, i.top_k].map(|n| ("size of the indexer", n)));
-        }
         if let Some(m) = &self.moe {
             sizes.extend([
                 ("experts", m.experts),

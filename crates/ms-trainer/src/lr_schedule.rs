@@ -2,7 +2,7 @@
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`; expected values in
-//! `goldens/ops/lr_schedules.json`.
+//! `tests/golden/ops/lr_schedules.json`.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -8,6 +8,8 @@ mod describe;
 mod list_tensors;
 #[path = "../../../crates/ms-kernels/examples/multiply.rs"]
 mod multiply;
+#[path = "../../../crates/ms-options/examples/train.rs"]
+mod train;
 #[path = "../../../crates/ms-text/examples/train_and_encode.rs"]
 mod train_and_encode;
 #[path = "../../../crates/ms-data/examples/write_and_read.rs"]
@@ -46,6 +48,17 @@ fn a_checkpoint_is_listed() {
     let lines = list_tensors::run(&sample()).unwrap();
     assert!(lines.iter().any(|l| l.contains("linear_qkv.weight") && l.ends_with("bf16")), "{lines:?}");
     assert!(list_tensors::run(Path::new("no such folder")).is_err());
+}
+
+#[test]
+fn a_model_is_trained_by_the_flags_that_the_example_shows() {
+    let text = include_str!("../../../crates/ms-options/examples/train.rs");
+    let (_, rest) = text.split_once("--example train -- ").unwrap();
+    let (flags, _) = rest.split_once("```").unwrap();
+    let flags = flags.split_whitespace().filter(|word| !matches!(*word, "//!" | "\\"));
+    let outcomes = train::run(flags.map(str::to_owned)).unwrap();
+    let ended: Vec<_> = outcomes.iter().map(|o| (o.iteration, o.last_loss.is_some())).collect();
+    assert_eq!(ended, [(3, true), (3, true)], "both ranks: {outcomes:?}");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--tp", "4"],
         2,
-        "--tp: key/value heads: 2 is not divisible by tp 4",
+        "--tp: key/value heads: 2 is not divisible by tp 4; 2 divides it",
     );
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--pp", "2", "--num-layer-list", "1,2"],
@@ -180,7 +180,7 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--pp", "3"],
         2,
-        "4 layers are not divisible by pipeline size 3",
+        "4 layers are not divisible by pipeline size 3; 2 and 4 divide it",
     );
     case(&["mcore", "hf", "--load", hf, "--save", out], 1, "is a Hugging Face folder\nhint: ms-convert hf");
     case(&["hf", "mcore", "--load", "nowhere", "--save", out], 1, "ms-convert: nowhere: no such folder");
@@ -190,12 +190,12 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"],
         2,
-        "experts: 0 is not divisible by ep 2",
+        "--ep: a model without experts cannot be shared by ep 2: there is nothing to distribute",
     );
     case(
         &["hf", "mcore", "--load", hf, "--save", out, "--tp", "2", "--moe-tp-extend-ep"],
         2,
-        "--moe-tp-extend-ep with --tp 2 and --ep 1: experts: 0 is not divisible by ep 2",
+        "--moe-tp-extend-ep with --tp 2 and --ep 1: a model without experts cannot be shared by ep 2: ",
     );
     let full = dir.path().join("full");
     make_model(&full, "llama", false);

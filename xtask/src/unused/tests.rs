@@ -111,6 +111,15 @@ fn a_method_is_called_by_a_point_or_a_path() {
 }
 
 #[test]
+fn a_method_of_a_trait_is_used_by_who_calls_it_and_not_by_who_has_it() {
+    let text = "pub trait T { fn f(&self); fn g(&self) { self.h() } fn h(&self); } impl T for u8 { fn f(&self) {} fn h(&self) {} } \
+                fn all(x: &dyn T) {}";
+    assert_eq!(unused(text, &[]), ["f", "g"]);
+    assert_eq!(unused(&format!("{text} fn i(x: &dyn T) {{ x.f(); T::g(x) }}"), &[]), [""; 0]);
+    assert_eq!(unused("trait T { fn f(&self); } fn all(x: &dyn T) {}", &[]), [""; 0]);
+}
+
+#[test]
 fn imports_use_functions_and_traits_but_not_types() {
     let text =
         "pub fn f() {} pub trait T {} pub struct S; mod inner { use super::{T, f}; use super::S; impl S {} }";

@@ -256,14 +256,9 @@ impl Communicator for HcclGroup {
         self.count(volume::all_gather(&t, self.size));
         self.collective(name, "all_gather", t, |worker, t| {
             let (comm, stream, n) = (&worker.comm, &worker.stream, volume::bytes(&t));
-            let mut shape = t.shape().to_vec();
-            match shape.first_mut() {
-                Some(rows) => *rows *= comm.size(),
-                None => shape.push(comm.size()),
-            }
             let (from, to) = (Buffer::from_bytes(stream, t.bytes())?, Buffer::new(stream, n * comm.size())?);
             comm.all_gather(stream, &from, &to, n, DType::U8)?;
-            download(&to, t.arena(), t.dtype(), &shape)
+            download(&to, t.arena(), t.dtype(), &volume::gathered(&t, comm.size()))
         })
     }
 
@@ -277,9 +272,7 @@ impl Communicator for HcclGroup {
     }
 
     fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> ms_dist::Result<Pending> {
-        if self.rank == root && self.size > 1 {
-            self.count(volume::bytes(&t));
-        }
+        self.count(volume::broadcast(&t, self.size, self.rank == root));
         self.collective(name, "broadcast", t, move |worker, t| {
             let n = volume::bytes(&t);
             let buffer = Buffer::from_bytes(&worker.stream, t.bytes())?;

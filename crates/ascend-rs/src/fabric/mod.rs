@@ -13,8 +13,7 @@ use crate::rendezvous::Shared;
 use crate::{CommOptions, Device, Error, Rendezvous, RootInfo, Toolkit, Unbound};
 use group::HcclGroup;
 use lane::{Lane, Maker};
-use ms_dist::{Communicator, Fabric};
-use std::collections::HashMap;
+use ms_dist::{Communicator, Fabric, Requests};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -77,7 +76,7 @@ pub(crate) struct Run {
     rendezvous: Arc<dyn Rendezvous>,
     options: FabricOptions,
     bootstrap: Mutex<Bootstrap>,
-    asked: Mutex<HashMap<Vec<usize>, usize>>,
+    asked: Requests,
     /// The rank that failed first, and why.
     failed: Mutex<Option<(usize, String)>>,
 }
@@ -107,7 +106,7 @@ impl HcclFabric {
             rendezvous,
             options,
             bootstrap: Mutex::new(bootstrap),
-            asked: Mutex::default(),
+            asked: Requests::default(),
             failed: Mutex::default(),
         }))
     }
@@ -186,17 +185,7 @@ impl Fabric for HcclFabric {
     fn group(&self, ranks: &[usize]) -> ms_dist::Result<Arc<dyn Communicator>> {
         let run = &self.0;
         run.check()?;
-        let Some(place) =
-            ranks.iter().position(|&r| r == run.rank).filter(|_| ranks.iter().all(|&r| r < run.world))
-        else {
-            return Err(ms_dist::Error::Group { rank: run.rank, world: run.world, group: ranks.to_vec() });
-        };
-        let instance = {
-            let mut asked = lock(&run.asked);
-            let n = asked.entry(ranks.to_vec()).or_default();
-            *n += 1;
-            *n
-        };
+        let (place, instance) = (self.place(ranks)?, run.asked.next(ranks));
         let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
         let key = format!("group-{}-{instance}", names.join("."));
         let lane = if ranks.len() == 1 {

@@ -72,8 +72,7 @@ calls! {
         let mut guard = lock();
         let threads = &mut guard.get_or_insert_default().threads;
         if threads.contains_key(&stream.id) {
-            let text = "aclrtSubscribeReport: a thread has subscribed to the stream before";
-            return Err(fail(107_011, text));
+            return Err(fail(107_011, &format!("{CALL}: a thread has subscribed to the stream before")));
         }
         threads.insert(stream.id, thread);
         Ok(())
@@ -88,7 +87,7 @@ calls! {
                 threads.remove(&stream.id);
                 Ok(())
             }
-            _ => Err(fail(107_011, "aclrtUnSubscribeReport: the thread has not subscribed to the stream")),
+            _ => Err(fail(107_011, &format!("{CALL}: the thread has not subscribed to the stream"))),
         }
     };
 
@@ -104,12 +103,12 @@ calls! {
                 break due;
             }
             if !callbacks.threads.values().any(|t| *t == me) {
-                return Err(fail(107_012, "aclrtProcessReport: this thread has subscribed to no stream"));
+                return Err(fail(107_012, &format!("{CALL}: this thread has subscribed to no stream")));
             }
             guard = match until {
                 None => CHANGED.wait(guard).unwrap_or_else(PoisonError::into_inner),
                 Some(end) if Instant::now() >= end => {
-                    return Err(fail(107_019, "aclrtProcessReport: no callback came in time"));
+                    return Err(fail(107_019, &format!("{CALL}: no callback came in time")));
                 }
                 Some(end) => {
                     let left = end.saturating_duration_since(Instant::now());

@@ -58,7 +58,7 @@ calls! {
         let stream = resolve(stream, CALL)?;
         let event = get(event, CALL)?;
         if event.context != stream.context {
-            let message = "aclrtRecordEvent: the event belongs to another context than the stream";
+            let message = &format!("{CALL}: the event belongs to another context than the stream");
             return broken(&report::STR_CONTEXT, 107_003, message);
         }
         let recorded = sched::record(stream.id)?;

@@ -324,7 +324,7 @@ calls! {
         // Sometimes the library wants to be asked again.
         let busy = knobs().seed != 0 && noise(asked.charged as u64 ^ u64::from(asked.rank)).is_multiple_of(2);
         if busy && !asked.asked.swap(true, Ordering::Relaxed) {
-            return Err(fail(20, "HcclCommDestroy: not all work is done yet, call again"));
+            return Err(fail(20, &format!("{CALL}: not all work is done yet, call again")));
         }
         drop(asked);
         let gone = handles::destroy::<Comm>(comm, CALL, &report::NN_HANDLE, 1)?;

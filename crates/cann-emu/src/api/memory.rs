@@ -409,7 +409,7 @@ calls! {
         let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if mapped.iter().any(|m| Arc::ptr_eq(&m.memory, &physical)) {
             // One memory at two addresses has no bytes of its own here.
-            return Err(fail(207_000, "aclrtMapMem: the memory is mapped already"));
+            return Err(fail(207_000, &format!("{CALL}: the memory is mapped already")));
         }
         memory::back(at, size as usize, CALL)?;
         mapped.push(Mapped { at, size: size as usize, memory: physical });

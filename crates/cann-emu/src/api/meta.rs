@@ -106,7 +106,7 @@ calls! {
 
     aclCreateScalar(value: usize, dtype: i32) -> usize = {
         if value == 0 {
-            fail(161_001, "aclCreateScalar: the value is null");
+            fail(161_001, &format!("{CALL}: the value is null"));
             return 0;
         }
         let dtype = Dtype::from_acl(dtype);

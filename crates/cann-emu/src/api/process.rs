@@ -14,7 +14,7 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 calls! {
     aclInit(config: usize) = {
         if let Some(code) = report::fault("lost", CALL) {
-            return Err(fail(code.parse().unwrap_or(507_008), "aclInit: no device (injected)"));
+            return Err(fail(code.parse().unwrap_or(507_008), &format!("{CALL}: no device (injected)")));
         }
         let path = text(config);
         if !path.is_empty() && !std::path::Path::new(&path).is_file() {
@@ -101,7 +101,7 @@ calls! {
     /// `aclCANNPackageVersion`: texts of 128, 64, 64, 64, 64 and 128 bytes.
     aclsysGetCANNVersion(_package: i32, version: usize) = {
         if version == 0 {
-            return Err(fail(100_000, "aclsysGetCANNVersion: version is null"));
+            return Err(fail(100_000, &format!("{CALL}: version is null")));
         }
         // SAFETY: the struct has 512 bytes by the interface.
         unsafe { std::ptr::write_bytes(version as *mut u8, 0, 512) };

@@ -41,7 +41,7 @@ calls! {
         let folder = std::path::PathBuf::from(String::from_utf8_lossy(bytes).into_owned());
         with(|s| {
             if s.path.is_some() {
-                return Err(fail(148_047, "aclprofInit: a session exists"));
+                return Err(fail(148_047, &format!("{CALL}: a session exists")));
             }
             s.path = Some(folder);
             Ok(())
@@ -60,7 +60,7 @@ calls! {
 
     aclprofCreateConfig(devices: usize, count: u32, _metrics: i32, _events: usize, _types: u64) -> usize = {
         if devices == 0 && count > 0 {
-            fail(100_000, "aclprofCreateConfig: the list of devices is null");
+            fail(100_000, &format!("{CALL}: the list of devices is null"));
             return 0;
         }
         handles::make(Config, CALL)
@@ -70,7 +70,7 @@ calls! {
         handles::destroy::<Config>(config, CALL, &report::NN_HANDLE, 100_000).map(drop);
 
     aclprofSetConfig(_kind: i32, config: usize, length: u64) =
-        if config == 0 || length == 0 { Err(fail(100_000, "aclprofSetConfig: no value")) } else { Ok(()) };
+        if config == 0 || length == 0 { Err(fail(100_000, &format!("{CALL}: no value"))) } else { Ok(()) };
 
     aclprofStart(config: usize) = {
         handles::get::<Config>(config, CALL, &report::NN_HANDLE, 100_000)?;
@@ -90,7 +90,7 @@ calls! {
     aclprofStop(config: usize) =
         match with(|s| s.running.take()) {
             Some(started) if started == config => Ok(()),
-            Some(_) => Err(fail(100_000, "aclprofStop: another configuration than that of aclprofStart")),
+            Some(_) => Err(fail(100_000, &format!("{CALL}: another configuration than that of aclprofStart"))),
             None => order(CALL, "aclprofStart"),
         };
 

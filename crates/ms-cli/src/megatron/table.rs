@@ -487,6 +487,8 @@ impl Line {
             }
             // Ours is what upstream's program lacks.
             let known: BTreeSet<&str> = rows.iter().filter(|r| r.here == here).map(|r| r.flag).collect();
+            let idle = others.keys().find(|flag| !known.contains(*flag));
+            assert!(idle.is_none(), "others.tsv: {tool} of upstream has no {idle:?}");
             let own = entries.iter().filter(here_too).filter(|e| !known.contains(e.flag));
             let own: Vec<Flag> = own.filter_map(|e| Flag::own(e, here)).collect();
             rows.extend(own);

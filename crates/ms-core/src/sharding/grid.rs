@@ -1,5 +1,6 @@
 //! The grid of ranks as dense layers and as experts see it.
 
+use super::divisors::nearest_divisors;
 use crate::{Axis, Error, OptimizerSharding, RankGroup, Result, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +46,7 @@ impl Default for GridSizes {
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/core/parallel_state.py`; MindSpeed `2.0.0_core_r0.8.0`,
-/// `mindspeed/core/parallel_state.py`. Expected groups: `goldens/topology/rank_groups.json`, `rank_groups_head.json`.
+/// `mindspeed/core/parallel_state.py`. Expected groups: `tests/golden/topology/rank_groups.json`, `rank_groups_head.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     dense: Topology,
@@ -89,7 +90,8 @@ impl Grid {
         }
         let dp = world / model;
         if !cp.is_multiple_of(ulysses) {
-            return clash(format!("cp {cp} is not a multiple of the Ulysses degree {ulysses}"));
+            let near = nearest_divisors(cp, ulysses);
+            return clash(format!("cp {cp} is not a multiple of the Ulysses degree {ulysses}; {near}"));
         }
         let etp = match (rules, etp) {
             (GridRules::V2, Some(etp)) if etp != tp && etp != 1 => {
@@ -330,7 +332,8 @@ mod tests {
         assert_eq!(none.groups(RankGroup::DpCpInter), none.groups(RankGroup::DpCp));
         assert_eq!(none.group(RankGroup::DpCpIntra, 5), Some(vec![5]));
         let said = grid.with_optimizer(OptimizerSharding::Instances(8)).unwrap_err().to_string();
-        assert!(said.contains("a divisor of the 4 ranks that hold the same experts, found 8"), "{said}");
+        let want = "a divisor of the 4 ranks that hold the same experts, found 8; 4 divides it";
+        assert!(said.contains(want), "{said}");
     }
 
     #[test]
@@ -349,6 +352,8 @@ mod tests {
         assert!(e.contains("ep 3") && e.contains("1, 2, 4"), "{e}");
         let e = refused(4, GridSizes { cp: 2, pp_before_dp: true, ..GridSizes::default() });
         assert!(e.contains("tp-pp-dp"), "{e}");
+        let e = refused(6, GridSizes { cp: 6, ulysses: 4, ..GridSizes::default() });
+        assert!(e.contains("cp 6") && e.ends_with("degree 4; 3 and 6 divide it"), "{e}");
         assert!(refused(4, GridSizes { tp: 0, ..GridSizes::default() }).contains("at least 1"));
     }
 }

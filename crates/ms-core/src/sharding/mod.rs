@@ -13,6 +13,7 @@
 mod chain;
 mod digits;
 mod dispatcher;
+mod divisors;
 mod grid;
 mod optimizer;
 mod partition;
@@ -24,6 +25,7 @@ mod topology;
 pub use chain::{Chain, StageChunk};
 pub use digits::{Digit, Digits};
 pub use dispatcher::Dispatcher;
+pub use divisors::nearest_divisors;
 pub use grid::{Grid, GridRules, GridSizes};
 pub use optimizer::OptimizerSharding;
 pub use partition::Partition;

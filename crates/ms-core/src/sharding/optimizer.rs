@@ -1,5 +1,6 @@
 //! How optimizer state is sharded over the ranks that hold the same parameters.
 
+use super::divisors::nearest_divisors;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +40,9 @@ impl OptimizerSharding {
         let copies = self.copies(alike);
         if copies == 0 || !alike.is_multiple_of(copies) {
             return Err(Error::Topology(format!(
-                "distributed optimizer instances: expected a divisor of the {alike} ranks that hold the same {whose}, found {copies}"
+                "distributed optimizer instances: expected a divisor of the {alike} ranks that hold the same {whose}, found \
+                 {copies}; {}",
+                nearest_divisors(alike, copies)
             )));
         }
         Ok(())

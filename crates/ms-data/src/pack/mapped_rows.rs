@@ -12,12 +12,11 @@ type Sample = (u32, RowPlace);
 /// are those that a [`super::Packer`] gives for the same samples. Memory: 16 bytes per sample for the knapsack.
 pub(super) fn pack_maps(
     options: &PackOptions,
-    row: &mut RowBuilder,
+    (row, counts): (&mut RowBuilder, &mut PackCounts),
     maps: &[TokenMap],
     columns: (usize, usize),
     mut write: impl FnMut(&PackedRow) -> Result<()>,
-) -> Result<PackCounts> {
-    let mut counts = PackCounts::default();
+) -> Result<()> {
     let capacity = options.row_tokens.saturating_sub(1);
     let mut fill = |samples: &mut dyn Iterator<Item = Sample>| {
         row.begin();
@@ -39,13 +38,7 @@ pub(super) fn pack_maps(
         let (ids, labels) = (map.sequence(place, columns.0), map.sequence(place, columns.1));
         let (Some(ids), Some(labels)) = (ids, labels) else { continue };
         let length = ids.len().min(labels.len());
-        let Some((kept, taken)) = options.lengths(length) else {
-            counts.dropped += 1;
-            continue;
-        };
-        counts.samples += 1;
-        counts.cut += u64::from(kept < length);
-        counts.tokens += kept as u64;
+        let Some((_, taken)) = counts.sample(options, length) else { continue };
         match &mut window {
             None => {
                 waiting.push((stream, place));
@@ -72,6 +65,5 @@ pub(super) fn pack_maps(
     knapsack_bins(&lengths, capacity as u32, |bin| {
         counts.rows += 1;
         fill(&mut bin.iter().map(|&sample| waiting[sample as usize]))
-    })?;
-    Ok(counts)
+    })
 }

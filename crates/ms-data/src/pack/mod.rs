@@ -118,12 +118,17 @@ pub struct PackCounts {
 }
 
 impl PackCounts {
-    fn add(&mut self, other: &Self) {
-        self.samples += other.samples;
-        self.dropped += other.dropped;
-        self.cut += other.cut;
-        self.tokens += other.tokens;
-        self.rows += other.rows;
+    /// Counts a sample of `length` tokens, of which come back how many are kept, and how many places they take up; `None` if
+    /// it is left out.
+    fn sample(&mut self, options: &PackOptions, length: usize) -> Option<(usize, usize)> {
+        let Some((kept, taken)) = options.lengths(length) else {
+            self.dropped += 1;
+            return None;
+        };
+        self.samples += 1;
+        self.cut += u64::from(kept < length);
+        self.tokens += kept as u64;
+        Some((kept, taken))
     }
 
     /// Share of the rows' positions that hold tokens of samples.
@@ -167,13 +172,7 @@ impl Packer {
         write: impl FnMut(&PackedRow) -> Result<()>,
     ) -> Result<()> {
         let length = input_ids.len().min(labels.len());
-        let Some((kept, taken)) = self.options.lengths(length) else {
-            self.counts.dropped += 1;
-            return Ok(());
-        };
-        self.counts.samples += 1;
-        self.counts.cut += u64::from(kept < length);
-        self.counts.tokens += kept as u64;
+        let Some((kept, taken)) = self.counts.sample(&self.options, length) else { return Ok(()) };
         let (ids, labels) = (&input_ids[..kept], &labels[..kept]);
         match &mut self.wait {
             PendingSamples::Store(store, lengths) => {
@@ -204,9 +203,7 @@ impl Packer {
         columns: (usize, usize),
         write: impl FnMut(&PackedRow) -> Result<()>,
     ) -> Result<()> {
-        let counts = mapped_rows::pack_maps(&self.options, &mut self.row, maps, columns, write)?;
-        self.counts.add(&counts);
-        Ok(())
+        mapped_rows::pack_maps(&self.options, (&mut self.row, &mut self.counts), maps, columns, write)
     }
 
     /// What was done so far.
@@ -301,13 +298,7 @@ pub fn plan(lengths: &[usize], options: &PackOptions) -> PackCounts {
     let mut window = Window::new(options.packing, capacity);
     let mut taken = Vec::new();
     for &length in lengths {
-        let Some((kept, takes)) = options.lengths(length) else {
-            counts.dropped += 1;
-            continue;
-        };
-        counts.samples += 1;
-        counts.cut += u64::from(kept < length);
-        counts.tokens += kept as u64;
+        let Some((_, takes)) = counts.sample(options, length) else { continue };
         match &mut window {
             None => taken.push(takes as u32),
             Some(window) => counts.rows += u64::from(window.add(takes, ()).is_some()),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::mailbox::MESSAGE;
 use crate::threads;
+use std::sync::Mutex;
 
 /// A transport inside a process.
 struct LocalTransport {

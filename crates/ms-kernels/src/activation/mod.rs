@@ -259,7 +259,7 @@ pub fn gate<E: Element>(
     let (width, gates) = gate_sizes(OP, rows, x.len(), gate.len())?;
     expect_len(OP, "y", x.len(), y.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(rows, step, (y, width), |t, y| {
         gate_part(cpu.isa(), y, &x[t * width..][..width], &gate[t * gates..][..gates], kind);
     });
     Ok(())
@@ -285,7 +285,7 @@ pub fn gate_backward<E: Element>(
     expect_len(OP, "dy", x.len(), dy.len())?;
     expect_len(OP, "dgate", gate.len(), dgate.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (dx, width), (dgate, gates), |t, dx, dgate| {
+    cpu.for_each_row_of_both(rows, step, (dx, width), (dgate, gates), |t, dx, dgate| {
         let (dy, x) = (&dy[t * width..][..width], &x[t * width..][..width]);
         gate_backward_part(cpu.isa(), dx, dgate, dy, x, &gate[t * gates..][..gates], kind);
     });
@@ -304,7 +304,7 @@ pub fn glu<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], f: usize, kind: Activati
     let rows = expect_rows(OP, "y", f, y.len())?;
     expect_len(OP, "x", 2 * rows * f, x.len())?;
     let step = (STEP / f.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, f), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(rows, step, (y, f), |t, y| {
         let (gate, up) = x[2 * t * f..][..2 * f].split_at(f);
         gate_part(cpu.isa(), y, up, gate, kind);
     });
@@ -328,7 +328,7 @@ pub fn glu_backward<E: Element>(
     expect_len(OP, "x", 2 * rows * f, x.len())?;
     expect_len(OP, "dx", x.len(), dx.len())?;
     let step = (STEP / f.max(1)).max(1);
-    cpu.for_each_row(rows, step, (dx, 2 * f), (&mut [] as &mut [u8], 0), |t, dx, _| {
+    cpu.for_each_row(rows, step, (dx, 2 * f), |t, dx| {
         let (gate, up) = x[2 * t * f..][..2 * f].split_at(f);
         let (dgate, dup) = dx.split_at_mut(f);
         gate_backward_part(cpu.isa(), dup, dgate, &dy[t * f..][..f], up, gate, kind);

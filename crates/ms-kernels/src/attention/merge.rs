@@ -38,7 +38,7 @@ pub fn merge<E: Element>(
     let dim = expect_rows(OP, "row of out", heads.max(1), width)?;
     let step = (16 * 1024 / width.max(1)).max(1);
     let before: &[f32] = lse;
-    cpu.for_each_row(tokens, step, (out, width), (&mut [] as &mut [u8], 0), |t, row, _| {
+    cpu.for_each_row(tokens, step, (out, width), |t, row| {
         for n in 0..heads {
             let (a, b) = (before[n * tokens + t], part_lse[n * tokens + t]);
             if b == f32::NEG_INFINITY {

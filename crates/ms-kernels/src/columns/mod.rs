@@ -46,7 +46,7 @@ pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize, runs: 
     let rows = expect_rows(OP, "x", width, x.len())?;
     expect_len(OP, "y", rows * out, y.len())?;
     let step = (STEP / out.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, out), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(rows, step, (y, out), |t, y| {
         let x = &x[t * width..][..width];
         let mut at = 0;
         for run in runs {
@@ -78,7 +78,7 @@ pub fn backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], width: usize, run
     }
     let once = read.iter().all(|&n| n <= 1);
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (dx, width), (&mut [] as &mut [u8], 0), |t, dx, _| {
+    cpu.for_each_row(rows, step, (dx, width), |t, dx| {
         let dy = &dy[t * out..][..out];
         dx.fill(E::default());
         // Sums of bf16 gradients are computed in f32.
@@ -116,7 +116,7 @@ pub fn concat<E: Element>(cpu: &Cpu, y: &mut [E], parts: &[(&[E], usize)], rows:
     let out: usize = parts.iter().map(|p| p.1).sum();
     expect_len(OP, "y", rows * out, y.len())?;
     let step = (STEP / out.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, out), (&mut [] as &mut [u8], 0), |t, mut y, _| {
+    cpu.for_each_row(rows, step, (y, out), |t, mut y| {
         for &(part, width) in parts {
             let (to, rest) = y.split_at_mut(width);
             to.copy_from_slice(&part[t * width..][..width]);
@@ -136,7 +136,7 @@ pub fn add<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], b: &[E]) -> Result<()> {
     let rows = expect_rows(OP, "x", width, x.len())?;
     expect_len(OP, "y", x.len(), y.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(rows, step, (y, width), |t, y| {
         for ((y, x), b) in y.iter_mut().zip(&x[t * width..]).zip(b) {
             *y = E::from_f32(x.to_f32() + b.to_f32());
         }
@@ -153,7 +153,7 @@ pub fn scale_rows<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], s: &[f32]) -> Res
     let width = expect_rows(OP, "x", s.len().max(1), x.len())?;
     expect_len(OP, "y", x.len(), y.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(s.len(), step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(s.len(), step, (y, width), |t, y| {
         for (y, x) in y.iter_mut().zip(&x[t * width..]) {
             *y = E::from_f32(x.to_f32() * s[t]);
         }
@@ -170,7 +170,7 @@ pub fn row_dot<E: Element>(cpu: &Cpu, y: &mut [f32], a: &[E], b: &[E]) -> Result
     let width = expect_rows(OP, "a", y.len().max(1), a.len())?;
     expect_len(OP, "b", a.len(), b.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(y.len(), step, (y, 1), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(y.len(), step, (y, 1), |t, y| {
         let pairs = a[t * width..][..width].iter().zip(&b[t * width..]);
         y[0] = pairs.map(|(a, b)| f64::from(a.to_f32()) * f64::from(b.to_f32())).sum::<f64>() as f32;
     });
@@ -187,7 +187,7 @@ pub fn scale<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], s: &[E]) -> Result<()>
     let rows = expect_rows(OP, "x", width, x.len())?;
     expect_len(OP, "y", x.len(), y.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(rows, step, (y, width), |t, y| {
         for ((y, x), s) in y.iter_mut().zip(&x[t * width..]).zip(s) {
             *y = E::from_f32(x.to_f32() * s.to_f32());
         }
@@ -221,7 +221,7 @@ pub fn unit_rows<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize) -> R
     let rows = expect_rows(OP, "x", width, x.len())?;
     expect_len(OP, "y", x.len(), y.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(rows, step, (y, width), |t, y| {
         let x = &x[t * width..][..width];
         let length = length(x);
         y.iter_mut().zip(x).for_each(|(y, x)| *y = E::from_f32(x.to_f32() / length));
@@ -249,7 +249,7 @@ pub fn unit_rows_backward<E: Element>(
     expect_len(OP, "dx", x.len(), dx.len())?;
     expect_len(OP, "dy", x.len(), dy.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (dx, width), (&mut [] as &mut [u8], 0), |t, dx, _| {
+    cpu.for_each_row(rows, step, (dx, width), |t, dx| {
         let (x, dy) = (&x[t * width..][..width], &dy[t * width..][..width]);
         let r = 1.0 / length(x);
         let along: f32 = x.iter().zip(dy).map(|(x, d)| x.to_f32() * d).sum();

@@ -102,7 +102,7 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], call: &Convolution<'_>) -> Result<()> {
     expect_len(OP, "y", call.x.len(), y.len())?;
     let starts = starts(OP, call.segments, tokens)?;
     let segment_of = |t: usize| call.segments.partition_point(|s| s.q_start + s.q_len <= t);
-    cpu.for_each_row(tokens, STEP, (y, call.channels), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(tokens, STEP, (y, call.channels), |t, y| {
         call.sum(y, t, starts[t] as usize, segment_of(t), taps);
         y.iter_mut().for_each(|v| *v = at(Activation::Silu, *v).0);
     });
@@ -132,11 +132,11 @@ pub fn backward(
     let starts = starts(OP, call.segments, tokens)?;
     // By the sums in front of the activation.
     let mut inner = vec![0f32; call.x.len()];
-    cpu.for_each_row(tokens, STEP, (&mut inner, c), (&mut [] as &mut [u8], 0), |t, d, _| {
+    cpu.for_each_row(tokens, STEP, (&mut inner, c), |t, d| {
         call.sum(d, t, starts[t] as usize, 0, taps);
         d.iter_mut().zip(&dy[t * c..]).for_each(|(d, g)| *d = g * at(Activation::Silu, *d).1);
     });
-    cpu.for_each_row(tokens, STEP, (dx, c), (&mut [] as &mut [u8], 0), |t, dx, _| {
+    cpu.for_each_row(tokens, STEP, (dx, c), |t, dx| {
         dx.fill(0.0);
         for k in 0..taps {
             let later = t + taps - 1 - k;

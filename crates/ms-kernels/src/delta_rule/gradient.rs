@@ -68,18 +68,12 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
         for (to, parts, x, factor) in
             [(grads.q, &*q_parts, scan.q, scan.scale()), (grads.k, &*k_parts, scan.k, 1.0)]
         {
-            cpu.for_each_row(
-                tokens * key_heads,
-                16,
-                (to, key_dim),
-                (&mut [] as &mut [u8], 0),
-                |row, to, _| {
-                    let (t, key) = (row / key_heads, row % key_heads);
-                    let mut sum = vec![0f32; key_dim];
-                    of.sum(&mut sum, key, |unit| &parts[(unit * tokens + t) * key_dim..][..key_dim]);
-                    unit_backward(cpu.isa(), to, &sum, &x[row * key_dim..][..key_dim], factor);
-                },
-            );
+            cpu.for_each_row(tokens * key_heads, 16, (to, key_dim), |row, to| {
+                let (t, key) = (row / key_heads, row % key_heads);
+                let mut sum = vec![0f32; key_dim];
+                of.sum(&mut sum, key, |unit| &parts[(unit * tokens + t) * key_dim..][..key_dim]);
+                unit_backward(cpu.isa(), to, &sum, &x[row * key_dim..][..key_dim], factor);
+            });
         }
     });
     Ok(())

@@ -305,7 +305,7 @@ pub fn decay(cpu: &Cpu, g: &mut [f32], a: &[f32], a_log: &[f32], dt_bias: &[f32]
     let rows = expect_rows(OP, "a", n, a.len())?;
     expect_len(OP, "g", a.len(), g.len())?;
     expect_len(OP, "dt_bias", n, dt_bias.len())?;
-    cpu.for_each_row(rows, 64, (g, n), (&mut [] as &mut [u8], 0), |t, g, _| {
+    cpu.for_each_row(rows, 64, (g, n), |t, g| {
         decay_of(cpu.isa(), g, &a[t * n..][..n], a_log, dt_bias);
     });
     Ok(())
@@ -330,7 +330,7 @@ pub fn decay_backward(
         expect_len(OP, name, n, len)?;
     }
     let mut by_log = vec![0f32; a.len()];
-    cpu.for_each_row(rows, 64, (&mut *da, n), (&mut by_log, n), |t, da, by_log| {
+    cpu.for_each_row_of_both(rows, 64, (&mut *da, n), (&mut by_log, n), |t, da, by_log| {
         let row = t * n..(t + 1) * n;
         decay_slopes(cpu.isa(), [da, by_log], &dg[row.clone()], &a[row], a_log, dt_bias);
     });

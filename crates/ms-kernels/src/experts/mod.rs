@@ -28,7 +28,7 @@ pub fn dispatch<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], routes: &Routes) ->
     let h = width(OP, "x", routes.tokens(), x.len())?;
     expect_len(OP, "y", routes.copies.len() * h, y.len())?;
     let step = (STEP / h.max(1)).max(1);
-    cpu.for_each_row(routes.copies.len(), step, (y, h), (&mut [] as &mut [u8], 0), |r, y, _| {
+    cpu.for_each_row(routes.copies.len(), step, (y, h), |r, y| {
         y.copy_from_slice(&x[routes.copies[r] as usize / routes.top_k * h..][..h]);
     });
     Ok(())
@@ -59,7 +59,7 @@ pub fn combine<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], weights: &[f32], rou
     expect_len(OP, "x", routes.copies.len() * h, x.len())?;
     expect_len(OP, "weights", routes.rows.len(), weights.len())?;
     let (step, k) = ((STEP / h.max(1)).max(1), routes.top_k);
-    cpu.for_each_row(routes.tokens(), step, (y, h), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(routes.tokens(), step, (y, h), |t, y| {
         let mut sum = vec![0f32; h];
         for copy in (t * k..(t + 1) * k).filter(|&copy| routes.rows[copy] != NOWHERE) {
             let row = &x[routes.rows[copy] as usize * h..][..h];
@@ -94,12 +94,12 @@ pub fn combine_backward<E: Element>(
     expect_len(OP, "weights", copies, weights.len())?;
     expect_len(OP, "dweights", copies, dweights.len())?;
     let step = (STEP / h.max(1)).max(1);
-    cpu.for_each_row(n, step, (dx, h), (&mut [] as &mut [u8], 0), |r, dx, _| {
+    cpu.for_each_row(n, step, (dx, h), |r, dx| {
         let copy = routes.copies[r] as usize;
         let dy = &dy[copy / k * h..][..h];
         dx.iter_mut().zip(dy).for_each(|(d, g)| *d = E::from_f32(weights[copy] * g.to_f32()));
     });
-    cpu.for_each_row(copies, step, (dweights, 1), (&mut [] as &mut [u8], 0), |copy, dw, _| {
+    cpu.for_each_row(copies, step, (dweights, 1), |copy, dw| {
         if routes.rows[copy] == NOWHERE {
             dw[0] = 0.0;
             return;

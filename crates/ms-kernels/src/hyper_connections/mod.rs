@@ -89,7 +89,7 @@ pub fn weights(
     const OP: &str = "hyper_connections::weights";
     let (tokens, width) = check_weights(OP, w.len(), mixes, base, scale, mixing)?;
     let (n, eps) = (mixing.streams, mixing.eps as f32);
-    cpu.for_each_row(tokens, 16, (w, width), (&mut [] as &mut [u8], 0), |t, w, _| {
+    cpu.for_each_row(tokens, 16, (w, width), |t, w| {
         for (c, w) in w.iter_mut().enumerate() {
             *w = mixes[t * width + c].mul_add(scale[part(mixing, c)], base[c]);
         }
@@ -143,7 +143,7 @@ pub fn weights_backward(
     expect_len(OP, "dfixed", width + mixing.scales(), dfixed.len())?;
     let n = mixing.streams;
     // First by z, from which the gradients of all three follow.
-    cpu.for_each_row(tokens, 16, (&mut *dmixes, width), (&mut [] as &mut [u8], 0), |t, d, _| {
+    cpu.for_each_row(tokens, 16, (&mut *dmixes, width), |t, d| {
         let (dw, mixes) = (&dw[t * width..][..width], &mixes[t * width..][..width]);
         let z = |c: usize| mixes[c].mul_add(scale[part(mixing, c)], base[c]);
         for c in 0..width.min(2 * n) {
@@ -163,7 +163,7 @@ pub fn weights_backward(
             sum[width + part(mixing, c)] += d * mixes[t * width + c];
         }
     });
-    cpu.for_each_row(tokens, 64, (dmixes, width), (&mut [] as &mut [u8], 0), |_, d, _| {
+    cpu.for_each_row(tokens, 64, (dmixes, width), |_, d| {
         d.iter_mut().enumerate().for_each(|(c, d)| *d *= scale[part(mixing, c)]);
     });
     Ok(())
@@ -214,7 +214,7 @@ pub fn collapse<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], w: &[f32], mixing: 
     let (tokens, h) = check_streams(OP, x.len(), w, mixing)?;
     expect_len(OP, "y", tokens * h, y.len())?;
     let (n, width) = (mixing.streams, mixing.width());
-    cpu.for_each_row(tokens, 4, (y, h), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(tokens, 4, (y, h), |t, y| {
         let x = &x[t * n * h..][..n * h];
         let parts: Vec<(f32, &[E])> = (0..n).map(|j| (w[t * width + j], &x[j * h..][..h])).collect();
         lanes::blend(cpu.isa(), y, &parts);
@@ -241,7 +241,7 @@ pub fn collapse_backward<E: Element>(
     expect_len(OP, "dw", w.len(), dw.len())?;
     expect_len(OP, "dy", tokens * h, dy.len())?;
     let (n, width) = (mixing.streams, mixing.width());
-    cpu.for_each_row(tokens, 4, (dx, n * h), (dw, width), |t, dx, dw| {
+    cpu.for_each_row_of_both(tokens, 4, (dx, n * h), (dw, width), |t, dx, dw| {
         let (x, dy) = (&x[t * n * h..][..n * h], &dy[t * h..][..h]);
         dw.fill(0.0);
         for j in 0..n {
@@ -277,7 +277,7 @@ pub fn expand<E: Element>(
     expect_len(OP, "out", x.len(), out.len())?;
     expect_len(OP, "y", tokens * h, y.len())?;
     let (n, width) = (mixing.streams, mixing.width());
-    cpu.for_each_row(tokens, 4, (out, n * h), (&mut [] as &mut [u8], 0), |t, out, _| {
+    cpu.for_each_row(tokens, 4, (out, n * h), |t, out| {
         let (x, w) = (&x[t * n * h..][..n * h], &w[t * width..][..width]);
         for k in 0..n {
             let output = (w[n + k], &y[t * h..][..h]);
@@ -320,7 +320,7 @@ pub fn expand_backward<E: Element>(
     expect_len(OP, "dw", w.len(), dw.len())?;
     let (n, width, isa) = (mixing.streams, mixing.width(), cpu.isa());
     let stream = |t: usize, j: usize| (t * n + j) * h..(t * n + j + 1) * h;
-    cpu.for_each_row(tokens, 4, (dx, n * h), (dw, width), |t, dx, dw| {
+    cpu.for_each_row_of_both(tokens, 4, (dx, n * h), (dw, width), |t, dx, dw| {
         let w = &w[t * width..][..width];
         dw[..n].fill(0.0);
         for k in 0..n {
@@ -336,7 +336,7 @@ pub fn expand_backward<E: Element>(
             lanes::blend(isa, &mut dx[j * h..][..h], &parts);
         }
     });
-    cpu.for_each_row(tokens, 4, (dy, h), (&mut [] as &mut [u8], 0), |t, dy, _| {
+    cpu.for_each_row(tokens, 4, (dy, h), |t, dy| {
         let parts: Vec<(f32, &[E])> = (0..n).map(|k| (w[t * width + n + k], &dout[stream(t, k)])).collect();
         lanes::blend(isa, dy, &parts);
     });

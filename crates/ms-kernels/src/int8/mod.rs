@@ -55,7 +55,7 @@ pub fn quantize<E: Element>(cpu: &Cpu, bytes: &mut [u8], w: &[E], n: usize, k: u
     expect_len("int8::quantize", "w", n * k, w.len())?;
     expect_len("int8::quantize", "bytes", n * row_bytes(k), bytes.len())?;
     let width = row_bytes(k);
-    cpu.for_each_row(n, 16, (bytes, width), (&mut [] as &mut [u8], 0), |row, bytes, _| {
+    cpu.for_each_row(n, 16, (bytes, width), |row, bytes| {
         encode(cpu.isa(), bytes, &w[row * k..][..k]);
     });
     Ok(())

@@ -100,9 +100,15 @@ pub fn forward<E: Element>(
     if !b.is_empty() {
         expect_len(OP, "b", width, b.len())?;
     }
-    cpu.for_each_row(rows, crate::rms_norm::unit_rows(width), (y, width), (stats, 2), |t, y, stats| {
-        stats.copy_from_slice(&forward_row(cpu.isa(), y, &x[t * width..][..width], w, b, eps));
-    });
+    cpu.for_each_row_of_both(
+        rows,
+        crate::rms_norm::unit_rows(width),
+        (y, width),
+        (stats, 2),
+        |t, y, stats| {
+            stats.copy_from_slice(&forward_row(cpu.isa(), y, &x[t * width..][..width], w, b, eps));
+        },
+    );
     Ok(())
 }
 
@@ -137,7 +143,7 @@ pub fn backward<E: Element>(
     expect_len(OP, "stats", 2 * rows, stats.len())?;
     let row = |t: usize| (&dy[t * width..][..width], &x[t * width..][..width], &stats[2 * t..][..2]);
     let step = crate::rms_norm::unit_rows(width);
-    cpu.for_each_row(rows, step, (dx, width), (&mut [] as &mut [u8], 0), |t, dx, _| {
+    cpu.for_each_row(rows, step, (dx, width), |t, dx| {
         let (dy, x, stats) = row(t);
         backward_row(cpu.isa(), dx, dy, x, w, stats);
     });

@@ -378,7 +378,7 @@ pub fn backward(cpu: &Cpu, grads: Operands<&mut [f32]>, dy: &[f32], scan: &Scan<
         });
         let parts = &*parts;
         for (to, from, len) in [(b, 0, r * s), (c, r * s, r * s), (angle, 2 * r * s, angles)] {
-            cpu.for_each_row(tokens, 64, (to, len), (&mut [] as &mut [u8], 0), |t, to, _| {
+            cpu.for_each_row(tokens, 64, (to, len), |t, to| {
                 to.fill(0.0);
                 for unit in 0..units {
                     add(cpu.isa(), to, &parts[(unit * tokens + t) * width + from..][..len]);

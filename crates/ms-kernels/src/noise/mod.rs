@@ -41,7 +41,7 @@ pub fn multiply<E: Element>(
     let rows = expect_rows(OP, "x", width.max(1), x.len())?;
     expect_len(OP, "keys", rows, keys.len())?;
     let step = (STEP / width.max(1)).max(1);
-    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+    cpu.for_each_row(rows, step, (y, width), |t, y| {
         for (pair, (y, x)) in y.chunks_mut(2).zip(x[t * width..][..width].chunks(2)).enumerate() {
             let drawn = uniforms(keys[t], site, pair as u64);
             for ((y, x), u) in y.iter_mut().zip(x).zip(drawn) {

@@ -165,7 +165,7 @@ pub fn forward<E: Element>(
     const OP: &str = "pooling::forward";
     check(OP, kv, gate, ape, windows, shape)?;
     expect_len(OP, "out", windows.len() * shape.dim, out.len())?;
-    cpu.for_each_row(windows.len(), 1, (out, shape.dim), (&mut [] as &mut [u8], 0), |w, out, _| {
+    cpu.for_each_row(windows.len(), 1, (out, shape.dim), |w, out| {
         forward_window(cpu.isa(), out, &rows(kv, gate, ape, shape, windows[w]));
     });
     Ok(())

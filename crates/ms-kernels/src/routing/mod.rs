@@ -202,7 +202,7 @@ pub fn forward<R: Real>(
     if let Some(bias) = bias {
         expect_len(OP, "bias", count, bias.len())?;
     }
-    cpu.for_each_row(tokens, STEP, (experts, k), (weights, k), |t, experts, weights| {
+    cpu.for_each_row_of_both(tokens, STEP, (experts, k), (weights, k), |t, experts, weights| {
         let (mut score, mut choice) = (vec![R::ZERO; count], vec![R::ZERO; count]);
         let picks = pick(router, &logits[t * count..][..count], bias, &mut score, &mut choice);
         for (i, (e, w)) in picks.into_iter().enumerate() {
@@ -240,7 +240,7 @@ pub fn weigh<R: Real>(
     expect_len(OP, "experts", tokens * k, experts.len())?;
     expect_len(OP, "weights", tokens * k, weights.len())?;
     check_experts(OP, experts, count)?;
-    cpu.for_each_row(tokens, STEP, (weights, k), (&mut [] as &mut [u8], 0), |t, weights, _| {
+    cpu.for_each_row(tokens, STEP, (weights, k), |t, weights| {
         let mut score = vec![R::ZERO; count];
         scores(&mut score, &logits[t * count..][..count], router.score);
         for (w, &e) in weights.iter_mut().zip(&experts[t * k..]) {
@@ -283,7 +283,7 @@ pub fn backward<R: Real>(
     expect_len(OP, "dweights", tokens * k, dweights.len())?;
     expect_len(OP, "experts", tokens * k, experts.len())?;
     check_experts(OP, experts, count)?;
-    cpu.for_each_row(tokens, STEP, (dlogits, count), (&mut [] as &mut [u8], 0), |t, dlogits, _| {
+    cpu.for_each_row(tokens, STEP, (dlogits, count), |t, dlogits| {
         let picked = &experts[t * k..][..k];
         gradient(router, dlogits, &dweights[t * k..][..k], picked, &logits[t * count..][..count]);
     });

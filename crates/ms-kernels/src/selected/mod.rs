@@ -63,7 +63,7 @@ pub fn pick_seen(
             return Err(Error::Shape { op: OP, name: "k", want, got: k.len() });
         }
     }
-    cpu.for_each_row(tokens, 4, (picks, places), (&mut [] as &mut [u8], 0), |t, picks, _| {
+    cpu.for_each_row(tokens, 4, (picks, places), |t, picks| {
         let s = &sights[t];
         let mut scores: Vec<(f32, usize)> = (0..s.seen)
             .map(|j| {
@@ -190,7 +190,7 @@ pub fn forward<E: Element>(
     k.check(OP, "k", keys, groups, 1, dim)?;
     v.check(OP, "v", keys, groups, 1, dim)?;
     let lse = Disjoint::new(lse);
-    cpu.for_each_row(tokens * heads, 16, (out, dim), (&mut [] as &mut [u8], 0), |at, out, _| {
+    cpu.for_each_row(tokens * heads, 16, (out, dim), |at, out| {
         let (t, n) = (at / heads, at % heads);
         let (group, head) = (n / heads_per_group, n % heads_per_group);
         let query = &q.data[q.at(t, group, head)..][..dim];

@@ -63,7 +63,7 @@ pub fn forward<E: Element>(
     expect_len(OP, "lse", heads * tokens, lse.len())?;
     check_picks(OP, picks, places, tokens, keys.rows(OP)?)?;
     let lse = Disjoint::new(lse);
-    cpu.for_each_row(tokens, 1, (out, heads * dim), (&mut [] as &mut [u8], 0), |t, out, _| {
+    cpu.for_each_row(tokens, 1, (out, heads * dim), |t, out| {
         let mut parts: Vec<(f32, &[E])> = row(picks, places, t).map(|j| (0.0, keys.row(j))).collect();
         let mut scores = Vec::with_capacity(parts.len());
         for (n, out) in out.chunks_exact_mut(dim.max(1)).enumerate() {
@@ -122,7 +122,7 @@ pub fn backward<E: Element>(
     let mut held = vec![(0f32, 0f32); TOKENS.min(tokens) * width];
     for first in (0..tokens).step_by(TOKENS) {
         let n = TOKENS.min(tokens - first);
-        cpu.for_each_row(n, 1, (&mut held, width), (&mut [] as &mut [u8], 0), |u, held, _| {
+        cpu.for_each_row(n, 1, (&mut held, width), |u, held| {
             let t = first + u;
             let picked: Vec<&[E]> = row(picks, places, t).map(|j| keys.row(j)).collect();
             let mut scores = Vec::with_capacity(picked.len());

@@ -35,7 +35,7 @@ pub fn forward<E: Element>(cpu: &Cpu, out: &mut [E], lse: &mut [f32], sinks: &[f
     let width = expect_rows(OP, "out", tokens, out.len())?;
     let dim = expect_rows(OP, "out", heads, width)?;
     let before: &[f32] = lse;
-    cpu.for_each_row(tokens, STEP, (out, width), (&mut [] as &mut [u8], 0), |t, row, _| {
+    cpu.for_each_row(tokens, STEP, (out, width), |t, row| {
         for (n, head) in row.chunks_exact_mut(dim.max(1)).enumerate() {
             let share = sigmoid(before[n * tokens + t] - sinks[n]);
             for v in head {
@@ -43,7 +43,7 @@ pub fn forward<E: Element>(cpu: &Cpu, out: &mut [E], lse: &mut [f32], sinks: &[f
             }
         }
     });
-    cpu.for_each_row(heads, 1, (lse, tokens), (&mut [] as &mut [u8], 0), |n, row, _| {
+    cpu.for_each_row(heads, 1, (lse, tokens), |n, row| {
         for v in row {
             let ahead = sinks[n] - *v;
             // Without keys the log-sum-exp is minus infinity.
@@ -74,7 +74,7 @@ pub fn backward<E: Element>(
     let width = expect_rows(OP, "out", tokens, out.len())?;
     let dim = expect_rows(OP, "out", heads, width)?;
     expect_len(OP, "dout", out.len(), dout.len())?;
-    cpu.for_each_row(heads, 1, (dsinks, 1), (&mut [] as &mut [u8], 0), |n, d, _| {
+    cpu.for_each_row(heads, 1, (dsinks, 1), |n, d| {
         for t in 0..tokens {
             let at = t * width + n * dim;
             let dot = |sum: f32, (a, b): (&E, &E)| a.to_f32().mul_add(b.to_f32(), sum);

@@ -71,7 +71,7 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
             return;
         }
         for (to, parts) in [(grads.b, &*b_parts), (grads.c, &*c_parts)] {
-            cpu.for_each_row(tokens * groups, 64, (to, state), (&mut [] as &mut [u8], 0), |row, to, _| {
+            cpu.for_each_row(tokens * groups, 64, (to, state), |row, to| {
                 let (t, group) = (row / groups, row % groups);
                 of.sum(to, group, |unit| &parts[(unit * tokens + t) * state..][..state]);
             });

@@ -133,7 +133,8 @@ fn equal(n: usize, parts: usize) -> Result<usize, String> {
     if parts > 0 && n.is_multiple_of(parts) {
         Ok(n / parts)
     } else {
-        Err(format!("{n} places for layers are not divisible by {parts}"))
+        let near = ms_core::nearest_divisors(n, parts);
+        Err(format!("{n} places for layers are not divisible by {parts}; {near}"))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Megatron's arguments, from a command line or stored in a checkpoint.
 
 mod experts;
-mod indexer;
 mod rope;
 mod shared_kv;
 mod sizes;
@@ -21,7 +20,7 @@ use crate::field::{Dialect, Field, Writer};
 use crate::fields::Fields;
 use crate::hf::read_fields;
 pub use crate::part_flag::PartFlag;
-use crate::parts::{PARTS, RECURRENCES};
+use crate::parts::{PARTS, RECURRENCES, sparse};
 use crate::sizes::{Activation, Position};
 use crate::{Family, ModelConfig, Norm, Result};
 
@@ -29,9 +28,8 @@ use crate::{Family, ModelConfig, Norm, Result};
 fn arguments() -> impl Iterator<Item = &'static Field> {
     let parts = PARTS.into_iter().map(|part| part.arguments);
     let states = RECURRENCES.into_iter().map(|kind| kind.arguments);
-    let attention = [indexer::INDEXER, &[shared_kv::SHARED]];
-    let others = [experts::EXPERTS, &[indexer::OWNERS], &[spec::SPEC]];
-    let first = [sizes::SIZES, rope::ROPE].into_iter().chain(parts).chain(attention);
+    let others: [&[Field]; 3] = [experts::EXPERTS, &[sparse::OWNERS], &[spec::SPEC]];
+    let first = [sizes::SIZES, rope::ROPE].into_iter().chain(parts).chain([&[shared_kv::SHARED][..]]);
     first.chain(states).chain(others).flatten()
 }
 

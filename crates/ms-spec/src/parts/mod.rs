@@ -30,7 +30,8 @@ use crate::{ModelConfig, Role};
 use recurrent::{Recurrence, Recurrent};
 
 /// Optional parts in addition to them.
-pub(crate) static PARTS: [&Description; 3] = [&latent::PART, &compressed::PART, &hyper_connections::PART];
+pub(crate) static PARTS: [&Description; 4] =
+    [&latent::PART, &compressed::PART, &hyper_connections::PART, &sparse::PART];
 
 /// Those of them that stand around what is in a layer.
 fn wrappers() -> impl Iterator<Item = &'static SublayerWrapper> {

@@ -7,33 +7,24 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A row of `table.json`: only what differs from the defaults.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A row of `table.json`, or an entry of a user's file: only what differs from the defaults.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Row {
     name: String,
-    #[serde(default)]
     head: bool,
-    #[serde(default)]
     algorithm: Algorithm,
-    #[serde(default)]
     prefix: Vec<Piece>,
     system: Option<Vec<Piece>>,
     user: Option<Vec<Piece>>,
     assistant: Option<Vec<Piece>>,
     observation: Option<Vec<Piece>>,
     function: Option<Vec<Piece>>,
-    #[serde(default)]
     separator: Vec<Piece>,
-    #[serde(default)]
     tools: ToolFormat,
-    #[serde(default)]
     default_system: String,
-    #[serde(default)]
     stop_words: Vec<String>,
-    #[serde(default)]
     efficient_eos: bool,
-    #[serde(default)]
     replace_eos: bool,
     thought_words: Option<(String, String)>,
 }
@@ -70,75 +61,39 @@ impl From<PieceRow> for Piece {
     }
 }
 
-/// The seven lists that may be left out, before defaults are filled in.
-#[derive(Default)]
-struct Lists {
-    prefix: Vec<Piece>,
-    system: Option<Vec<Piece>>,
-    user: Option<Vec<Piece>>,
-    assistant: Option<Vec<Piece>>,
-    observation: Option<Vec<Piece>>,
-    function: Option<Vec<Piece>>,
-    separator: Vec<Piece>,
-}
-
-impl Lists {
-    /// What a list that was left out stands for. An explicit assistant or function list gets no end-of-sequence added.
-    fn resolve(self, name: String, efficient_eos: bool) -> Template {
+/// With what a list that was left out stands for. An explicit assistant or function list gets no end-of-sequence added.
+impl From<Row> for Template {
+    fn from(row: Row) -> Self {
         let content = || vec![Piece::Text("{{content}}".into())];
         let ended = |mut pieces: Vec<Piece>| {
-            if !efficient_eos {
+            if !row.efficient_eos {
                 pieces.push(Piece::Eos);
             }
             pieces
         };
-        let user = self.user.unwrap_or_else(content);
-        Template {
-            name,
-            head_only: false,
-            algorithm: Algorithm::Basic,
-            prefix: self.prefix,
-            system: self.system.unwrap_or_else(content),
-            assistant: self.assistant.unwrap_or_else(|| ended(content())),
-            observation: self.observation.unwrap_or_else(|| user.clone()),
-            user,
-            function: self.function.unwrap_or_else(|| {
-                ended(vec![Piece::Text("Action: {{name}}\nAction Input: {{arguments}}".into())])
-            }),
-            separator: self.separator,
-            tools: ToolFormat::Default,
-            default_system: String::new(),
-            stop_words: Vec::new(),
-            efficient_eos,
-            replace_eos: false,
-            thought_words: think_words(),
-            thinking: None,
-            effort: None,
-            drop_thinking: true,
-        }
-    }
-}
-
-impl From<Row> for Template {
-    fn from(row: Row) -> Self {
-        let lists = Lists {
-            prefix: row.prefix,
-            system: row.system,
-            user: row.user,
-            assistant: row.assistant,
-            observation: row.observation,
-            function: row.function,
-            separator: row.separator,
-        };
+        let user = row.user.unwrap_or_else(content);
         Self {
+            name: row.name,
             head_only: row.head,
             algorithm: row.algorithm,
+            prefix: row.prefix,
+            system: row.system.unwrap_or_else(content),
+            assistant: row.assistant.unwrap_or_else(|| ended(content())),
+            observation: row.observation.unwrap_or_else(|| user.clone()),
+            user,
+            function: row.function.unwrap_or_else(|| {
+                ended(vec![Piece::Text("Action: {{name}}\nAction Input: {{arguments}}".into())])
+            }),
+            separator: row.separator,
             tools: row.tools,
             default_system: row.default_system,
             stop_words: row.stop_words,
+            efficient_eos: row.efficient_eos,
             replace_eos: row.replace_eos,
             thought_words: row.thought_words.unwrap_or_else(think_words),
-            ..lists.resolve(row.name, row.efficient_eos)
+            thinking: None,
+            effort: None,
+            drop_thinking: true,
         }
     }
 }
@@ -246,7 +201,7 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
         _ => ToolFormat::None,
     };
     let call: &[&str] = if tools == ToolFormat::Qwen { &["content"] } else { &["name", "arguments"] };
-    let lists = Lists {
+    let lists = Row {
         prefix: fixed("format_prefix")?,
         system: filled("format_system", &["content"])?,
         user: filled("format_user", &["content"])?,
@@ -254,6 +209,7 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
         observation: filled("format_observation", &["content"])?,
         function: filled("format_function", call)?,
         separator: fixed("format_separator")?,
+        ..Row::default()
     };
     let default_system = match &entry["default_system"] {
         Value::Null => String::new(),
@@ -289,19 +245,23 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
         Some(other) => return Err(format!("template_class: unknown class {other:?}")),
     };
     let thought_words = match &entry["thought_words"] {
-        Value::Null => think_words(),
+        Value::Null => None,
         words => match (words[0].as_str(), words[1].as_str()) {
-            (Some(open), Some(close)) => (open.to_owned(), close.to_owned()),
+            (Some(open), Some(close)) => Some((open.to_owned(), close.to_owned())),
             _ => return Err("thought_words: expected two texts".into()),
         },
     };
-    Ok(Template {
+    let (name, efficient_eos) = (name.to_owned(), flag("efficient_eos"));
+    let row = Row {
+        name,
         algorithm,
-        thought_words,
         tools,
         default_system,
         stop_words,
+        efficient_eos,
         replace_eos,
-        ..lists.resolve(name.to_owned(), flag("efficient_eos"))
-    })
+        thought_words,
+        ..lists
+    };
+    Ok(row.into())
 }

@@ -1,7 +1,7 @@
 //! Shrinking a model: the same parts, small enough for a few steps in f64.
 
 use anyhow::{Context, Result};
-use ms_spec::{Indexer, Layer, ModelConfig, Moe, SharedExpert, Stages, Windowed};
+use ms_spec::{Layer, ModelConfig, Moe, SharedExpert, Stages, Windowed};
 
 /// How many ranks share what, and how many layers stay.
 pub(super) struct Share {
@@ -81,7 +81,6 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
         let (heads, groups) = heads(w.heads, w.groups, tp * share.ulysses);
         Windowed { heads, groups, ..w }
     });
-    m.indexer = c.indexer.map(|i| Indexer { heads: 2, top_k: i.top_k.min(4), ..i });
     m = m.with_small_parts(c, tp * share.ulysses);
     m.moe = c.moe.as_ref().map(|e| small_experts(e, share));
     // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.

@@ -265,10 +265,16 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
     for (flags, words) in [
         ("--nproc-per-node 3 --tp 2", "2 or 4 ranks fit"),
         ("--tp 2", "2 ranks fit"),
-        ("--nproc-per-node 8 --tp 8 --num-attention-heads 4", "query heads: 4 is not divisible by tp 8"),
-        ("--nproc-per-node 3 --pp 3", "4 layers are not divisible by pipeline size 3"),
+        (
+            "--nproc-per-node 8 --tp 8 --num-attention-heads 4",
+            "query heads: 4 is not divisible by tp 8; 4 divides it",
+        ),
+        ("--nproc-per-node 3 --pp 3", "4 layers are not divisible by pipeline size 3; 2 and 4 divide it"),
         ("--nproc-per-node 2 --pp 2 --num-layer-list 3,2", "expected 2 numbers with the sum 4"),
-        ("--nproc-per-node 3 --ep 3 --global-batch-size 9", "experts: 4 is not divisible by ep 3"),
+        (
+            "--nproc-per-node 3 --ep 3 --global-batch-size 9",
+            "experts: 4 is not divisible by ep 3; 2 and 4 divide it",
+        ),
         (
             "--nproc-per-node 6 --tp 2 --ep 3 --global-batch-size 9 --sequence-parallel --moe-tp-extend-ep",
             "--moe-tp-extend-ep with --tensor-model-parallel-size 2 and --expert-model-parallel-size 3: experts: 4 is not divisible \

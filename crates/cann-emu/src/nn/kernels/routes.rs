@@ -405,7 +405,18 @@ fn combine_add_norm(k: &Call) -> Outcome {
     k.put("rstdOut", &Values::F(rstd))
 }
 
-/// What the versions from the second on have in common.
+/// What the versions from the second on take in both directions.
+macro_rules! sizes {
+    () => {
+        "in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
+         on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) \
+         multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) \
+         on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) in(sharedExpertRankNum,0..767) \
+         multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) \
+         multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) route(groupEp>R) \
+         equal(R,epWorldSize) equal(R.rank,epRankId)"
+    };
+}
 /// Experts that are no product: zeros, copies and constants.
 macro_rules! counts_of_more_experts {
     () => {
@@ -433,14 +444,8 @@ macro_rules! there {
              expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut,groupTp,commAlg) \
              code(561002) x[BS,H] expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] \
              assistInfoForCombineOut[A*128] dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) \
-             in(expertTokenNumsType,0|1) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
-             in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
-             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
-             on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) \
-             in(sharedExpertNum,0..4) in(sharedExpertRankNum,0..767) \
-             multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
-             in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
-             route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
+             in(expertTokenNumsType,0|1)",
+            sizes!()
             $(, $more)*
         )
     };
@@ -449,19 +454,13 @@ macro_rules! there {
 macro_rules! back {
     ($($more:expr),*) => {
         clauses!(
-            "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S \
-             xActiveMaskOptional:B expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
+            "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
+             expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
              none(activationScaleOptional,weightScaleOptional,groupListOptional) null(groupTp,commAlg) \
              code(561002) expandX[A,H] xOut[BS,H] expertIds[BS,K] expertScales[BS,K] \
              assistInfoForCombine[A*128] expandScalesOptional[A] in(commQuantMode,0|2) in(outDtype,0) \
-             in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
-             in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
-             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
-             on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) \
-             in(sharedExpertNum,0..4) in(sharedExpertRankNum,0..767) \
-             multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
-             in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
-             route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
+             in(groupListType,0)",
+            sizes!()
             $(, $more)*
         )
     };

@@ -205,7 +205,7 @@ pub(super) unsafe fn product<B: Body, E: Element>(
     with_scratch(Scratch::PanelsA, tiles * width_of_tile * LINE, |codes: &mut [B::Code]| {
         with_scratch(Scratch::Keys, tiles * width_of_tile, |rounded: &mut [Rounded]| {
             let (of_tiles, scales) = ((&mut *codes, width_of_tile * LINE), (&mut *rounded, width_of_tile));
-            cpu.for_each_row(tiles, 2, of_tiles, scales, |tile, codes, rounded| {
+            cpu.for_each_row_of_both(tiles, 2, of_tiles, scales, |tile, codes, rounded| {
                 codes.fill(B::kept(0));
                 rounded.fill(Rounded::zeroed());
                 for (i, x) in x.chunks_exact(k.max(1)).skip(tile * B::ROWS).take(B::ROWS).enumerate() {

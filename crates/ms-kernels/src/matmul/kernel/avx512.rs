@@ -63,6 +63,32 @@ macro_rules! by_size {
 }
 pub(super) use by_size;
 
+/// Stores the first columns of each row of a tile where masks allow it, as they are or rounded.
+macro_rules! store_rows {
+    ($tile:expr, $acc:expr, $mask:expr, $rows:ident x $wide:ident, $v:ident => $rounded:expr) => {
+        match $tile.store {
+            Store::F32 { to, stride } => {
+                each_row!(I < $rows, {
+                    let at = to.wrapping_add(I * stride);
+                    for j in 0..$wide {
+                        _mm512_mask_storeu_ps(at.wrapping_add(16 * j), $mask[j], $acc[I][j]);
+                    }
+                });
+            }
+            Store::Bf16 { to, stride } => {
+                each_row!(I < $rows, {
+                    let at = to.wrapping_add(I * stride).cast::<i16>();
+                    for j in 0..$wide {
+                        let $v = $acc[I][j];
+                        _mm256_mask_storeu_epi16(at.wrapping_add(16 * j), $mask[j], $rounded);
+                    }
+                });
+            }
+        }
+    };
+}
+pub(super) use store_rows;
+
 /// Rounds to bf16, to nearest even; under flush-to-zero there is no denormal to treat.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -203,24 +229,7 @@ unsafe fn rows<const ROWS: usize, const WIDE: usize, const PANEL: bool>(tile: &T
             left -= 1;
         }
         add_bias(&mut acc, tile.bias);
-        match tile.store {
-            Store::F32 { to, stride } => {
-                each_row!(I < ROWS, {
-                    let at = to.wrapping_add(I * stride);
-                    for j in 0..WIDE {
-                        _mm512_mask_storeu_ps(at.wrapping_add(16 * j), mask[j], acc[I][j]);
-                    }
-                });
-            }
-            Store::Bf16 { to, stride } => {
-                each_row!(I < ROWS, {
-                    let at = to.wrapping_add(I * stride).cast::<i16>();
-                    for j in 0..WIDE {
-                        _mm256_mask_storeu_epi16(at.wrapping_add(16 * j), mask[j], to_bf16(acc[I][j]));
-                    }
-                });
-            }
-        }
+        store_rows!(tile, acc, mask, ROWS x WIDE, v => to_bf16(v));
     }
 }
 

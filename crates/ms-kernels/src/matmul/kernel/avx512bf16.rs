@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use super::avx512::pack::{self, STRIP, first, first32, transpose};
 use super::avx512::{
     AHEAD, MR, NR, STEPS_PER_ROW, UNROLL, VECTORS, add_bias, by_size, column_masks, each_row, fetch_row,
-    load_row,
+    load_row, store_rows,
 };
 use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
@@ -189,25 +189,8 @@ unsafe fn rows<const ROWS: usize, const WIDE: usize, const PANEL: bool>(tile: &T
             left -= 1;
         }
         add_bias(&mut acc, tile.bias);
-        match tile.store {
-            Store::F32 { to, stride } => {
-                each_row!(I < ROWS, {
-                    let at = to.wrapping_add(I * stride);
-                    for j in 0..WIDE {
-                        _mm512_mask_storeu_ps(at.wrapping_add(16 * j), mask[j], acc[I][j]);
-                    }
-                });
-            }
-            Store::Bf16 { to, stride } => {
-                each_row!(I < ROWS, {
-                    let at = to.wrapping_add(I * stride).cast::<i16>();
-                    for j in 0..WIDE {
-                        let rounded = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(acc[I][j]));
-                        _mm256_mask_storeu_epi16(at.wrapping_add(16 * j), mask[j], rounded);
-                    }
-                });
-            }
-        }
+        let bits = |v: __m256bh| std::mem::transmute::<__m256bh, __m256i>(v);
+        store_rows!(tile, acc, mask, ROWS x WIDE, v => bits(_mm512_cvtneps_pbh(v)));
     }
 }
 

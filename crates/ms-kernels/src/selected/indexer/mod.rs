@@ -43,7 +43,7 @@ pub fn attention_weights<E: Element>(
     let keys = expect_rows(OP, "k", groups * dim, k.len())?;
     expect_len(OP, "weights", tokens * places, weights.len())?;
     check_picks(OP, picks, places, tokens, keys)?;
-    cpu.for_each_row(tokens, 1, (weights, places), (&mut [] as &mut [u8], 0), |t, weights, _| {
+    cpu.for_each_row(tokens, 1, (weights, places), |t, weights| {
         weights.fill(0.0);
         let mut scores = vec![0f32; row(picks, places, t).count()];
         for head in 0..heads {
@@ -168,7 +168,7 @@ pub fn loss(
     let mut held = vec![0f32; TOKENS.min(tokens) * width];
     for first in (0..tokens).step_by(TOKENS) {
         let n = TOKENS.min(tokens - first);
-        cpu.for_each_row(n, 1, (&mut held, width), (&mut [] as &mut [u8], 0), |u, held, _| {
+        cpu.for_each_row(n, 1, (&mut held, width), |u, held| {
             let t = first + u;
             let picked: Vec<&[f32]> = row(picks, places, t).map(|j| &k[j * dim..][..dim]).collect();
             let weights = &w[t * heads..][..heads];
