@@ -16,7 +16,7 @@ mod md5;
 mod source;
 
 pub use blend::{Blend, DataPaths, GptSet, build};
-pub(crate) use blend::{BlendList, DATA_PATH};
+pub(crate) use blend::BlendList;
 pub use blend_index::BlendIndex;
 pub use cache::IndexCache;
 pub use dataset::{GptDataset, GptOptions, PadTokens};

@@ -111,6 +111,9 @@ impl Samples {
                 refuse!("--data-args-path: cannot be combined with --data-path, which says the same");
             }
             paths = read("--data-args-path", file)?.split_whitespace().map(str::to_owned).collect();
+            if paths.is_empty() {
+                bail!("{}: expected datasets, found none", self.source());
+            }
         }
         let mut of_splits = each.map(|paths| paths.value.clone());
         if let Some(file) = &self.split_paths_file {
@@ -131,8 +134,27 @@ impl Samples {
             }
             let words = |split: &str| all.get(split).into_iter().flatten().map(ToString::to_string).collect();
             of_splits = SPLITS.map(words);
+            if of_splits.iter().all(Vec::is_empty) {
+                bail!("{}, found no dataset", form());
+            }
         }
         Ok((paths, of_splits))
+    }
+
+    /// The flags that name the data, and the file if that does.
+    fn source(&self) -> String {
+        match (&self.paths_file, &self.split_paths_file) {
+            (Some(file), _) => format!("--data-args-path {}", file.display()),
+            (_, Some(file)) if !self.paths.is_given() => {
+                format!("--per-split-data-args-path {}", file.display())
+            }
+            _ => {
+                let paths = [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths];
+                let given = paths.map(|paths| paths.is_given()).into_iter().chain([self.mock]);
+                let flags = PATHS.into_iter().zip(given).filter(|flag| flag.1);
+                flags.map(|flag| flag.0).collect::<Vec<_>>().join(", ")
+            }
+        }
     }
 
     /// Shares of training, validation and test data.
@@ -249,6 +271,10 @@ fn pads_less(upstream: Upstream, variable: bool, no_pad: bool) -> bool {
     }
     no_pad || (variable && upstream == Upstream::V2_0_0)
 }
+
+/// The flags of data.
+const PATHS: [&str; 5] =
+    ["--data-path", "--train-data-path", "--valid-data-path", "--test-data-path", "--mock-data"];
 
 /// Keys of `--per-split-data-args-path`.
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
@@ -403,7 +429,7 @@ pub(super) fn data(
         (pretraining(all, paths, per_split, seq_length, resets, ids, filler)?, RowLayout::Packed)
     };
     let (sampler, stretch) = (o.sampler()?, o.stretch(seq_length));
-    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond })
+    Ok(DataConfig { kind, flag: o.source(), sampler, layout, stretch, ahead: 4, beyond })
 }
 
 /// Samples that stand in a file as they are taken.
