@@ -86,11 +86,12 @@ impl Samples {
 
     /// Whether a flag names data.
     pub(super) fn are_named(&self) -> bool {
-        let named = [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths];
-        self.mock
-            || named.iter().any(|p| p.is_given())
-            || self.paths_file.is_some()
-            || self.split_paths_file.is_some()
+        !self.source().is_empty()
+    }
+
+    /// Data for all splits, and for each.
+    fn lists(&self) -> [&Given<Vec<String>>; 4] {
+        [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths]
     }
 
     /// The words of `--data-path`, and datasets of training, validation and test, from the line or from files.
@@ -141,20 +142,17 @@ impl Samples {
         Ok((paths, of_splits))
     }
 
-    /// The flags that name the data, and the file if that does.
+    /// The flags that name the data, and the files if those do.
     fn source(&self) -> String {
-        match (&self.paths_file, &self.split_paths_file) {
-            (Some(file), _) => format!("--data-args-path {}", file.display()),
-            (_, Some(file)) if !self.paths.is_given() => {
-                format!("--per-split-data-args-path {}", file.display())
-            }
-            _ => {
-                let paths = [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths];
-                let given = paths.map(|paths| paths.is_given()).into_iter().chain([self.mock]);
-                let flags = PATHS.into_iter().zip(given).filter(|flag| flag.1);
-                flags.map(|flag| flag.0).collect::<Vec<_>>().join(", ")
-            }
-        }
+        let file = |flag, file: &Option<PathBuf>| Some(format!("{flag} {}", file.as_ref()?.display()));
+        let files = [
+            file("--data-args-path", &self.paths_file),
+            file("--per-split-data-args-path", &self.split_paths_file),
+            self.mock.then(|| "--mock-data".to_owned()),
+        ];
+        let given = PATHS.iter().zip(self.lists()).filter(|(_, paths)| paths.is_given());
+        let flags = given.map(|(flag, _)| (*flag).to_owned()).chain(files.into_iter().flatten());
+        flags.collect::<Vec<_>>().join(", ")
     }
 
     /// Shares of training, validation and test data.
@@ -272,9 +270,8 @@ fn pads_less(upstream: Upstream, variable: bool, no_pad: bool) -> bool {
     no_pad || (variable && upstream == Upstream::V2_0_0)
 }
 
-/// The flags of data.
-const PATHS: [&str; 5] =
-    ["--data-path", "--train-data-path", "--valid-data-path", "--test-data-path", "--mock-data"];
+/// The flags of [`Samples::lists`].
+const PATHS: [&str; 4] = ["--data-path", "--train-data-path", "--valid-data-path", "--test-data-path"];
 
 /// Keys of `--per-split-data-args-path`.
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
