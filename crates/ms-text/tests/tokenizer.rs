@@ -80,7 +80,11 @@ fn a_chat_template_that_does_not_parse_is_named_by_its_file() {
     assert!(said().starts_with(&format!("{}: chat template: ", path.display())), "{}", said());
     let path = dir.path().join("chat_template.jinja");
     std::fs::write(&path, format!("{{{{ {}1 }}}}", "not ".repeat(501))).unwrap();
-    assert!(said().starts_with(&format!("{}: chat template: expected at most", path.display())), "{}", said());
+    assert!(
+        said().starts_with(&format!("{}: chat template: expected at most", path.display())),
+        "{}",
+        said()
+    );
 }
 
 #[test]

@@ -88,7 +88,11 @@ impl DataConfig {
     pub(crate) fn named(&self, error: ms_data::Error) -> anyhow::Error {
         let empty = matches!(error, ms_data::Error::EmptySplit { split: "valid" | "test", .. });
         let error = anyhow::Error::new(error).context(self.flag.clone());
-        if empty { error.context("hint: give it a share with --split, or pass --eval-iters 0") } else { error }
+        if empty {
+            error.context("hint: give it a share with --split, or pass --eval-iters 0")
+        } else {
+            error
+        }
     }
 }
 

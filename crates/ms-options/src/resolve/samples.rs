@@ -122,12 +122,9 @@ impl Samples {
             if each.iter().any(|paths| paths.is_given()) {
                 refuse!("{FLAG}: cannot be combined with --train-data-path and its like, which say the same");
             }
-            let form = || {
-                format!(
-                    "{FLAG} {}: expected {{\"train\": [..], \"valid\": [..], \"test\": [..]}}",
-                    file.display()
-                )
-            };
+            let name = file.display();
+            let form =
+                || format!(r#"{FLAG} {name}: expected {{"train": [..], "valid": [..], "test": [..]}}"#);
             let all: BTreeMap<String, Vec<Word>> =
                 serde_json::from_str(&read(FLAG, file)?).with_context(form)?;
             if let Some(other) = all.keys().find(|key| !SPLITS.contains(&key.as_str())) {

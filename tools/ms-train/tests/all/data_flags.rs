@@ -68,8 +68,16 @@ fn files_name_the_datasets_that_flags_would_name() {
         ("--data-args-path mixed.txt", "--data-args-path mixed.txt: 0.7 a b a: expected every second", ""),
         ("--data-args-path empty.txt", "--data-args-path empty.txt: expected datasets, found none", ""),
         ("--per-split-data-args-path none.json", "--per-split-data-args-path none.json: ", "nowhere.idx"),
-        ("--per-split-data-args-path empty.json", "--per-split-data-args-path empty.json: expected {", "no dataset"),
-        ("--train-data-path a --test-data-path nowhere", "--train-data-path, --test-data-path: ", "nowhere.idx"),
+        (
+            "--per-split-data-args-path empty.json",
+            "--per-split-data-args-path empty.json: expected {",
+            "no dataset",
+        ),
+        (
+            "--train-data-path a --test-data-path nowhere",
+            "--train-data-path, --test-data-path: ",
+            "nowhere.idx",
+        ),
         ("--data-path nowhere", "--data-path: ", "nowhere.idx"),
     ] {
         let message = refused(&mut command(dir.path(), flags), 1);
