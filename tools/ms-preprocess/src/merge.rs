@@ -47,14 +47,18 @@ pub(crate) fn run(
         }
         merged.push((output, parts));
     }
-    for (output, parts) in merged {
-        let mut writer = IndexedWriter::create(&output, IndexedDataset::open(parts[0])?.token_type())?;
-        for part in &parts {
+    let mut writers = Vec::with_capacity(merged.len());
+    for (output, parts) in &merged {
+        let mut writer = IndexedWriter::create(output, IndexedDataset::open(parts[0])?.token_type())?;
+        for part in parts {
             writer.append(&IndexedDataset::open(part)?)?;
         }
-        let (sequences, tokens) = (writer.sequences(), writer.tokens());
-        writer.finish()?;
-        let mut out = std::io::stdout().lock();
+        writers.push(writer);
+    }
+    let counts: Vec<_> = writers.iter().map(|writer| (writer.sequences(), writer.tokens())).collect();
+    IndexedWriter::finish_all(writers)?;
+    let mut out = std::io::stdout().lock();
+    for ((output, parts), (sequences, tokens)) in merged.into_iter().zip(counts) {
         if args.json() {
             let output = output.display().to_string();
             writeln!(
