@@ -2,9 +2,9 @@
 
 use crate::cli::{Merge, Split};
 use crate::record;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ms_cli::{Claim, Common, Interrupt, Usage};
-use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
+use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path, sets_in};
 use ms_data::sink::check_absent;
 use serde_json::json;
 use std::io::Write;
@@ -67,15 +67,7 @@ fn check_elsewhere(input: &Path, output: &Path) -> Result<()> {
 
 /// The datasets of a folder by name; every index needs its tokens, and the reverse.
 fn sets_of(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut sets: Vec<PathBuf> = std::fs::read_dir(folder)
-        .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
-        .with_context(|| folder.display().to_string())?
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|e| e == "bin" || e == "idx"))
-        .map(|path| path.with_extension(""))
-        .collect();
-    sets.sort();
-    sets.dedup();
+    let sets = sets_in(folder)?;
     for set in &sets {
         for file in [bin_path(set), idx_path(set)] {
             if !file.exists() {
