@@ -2,8 +2,11 @@
 
 mod limits;
 mod nothing;
+mod operators;
+mod order;
 mod python;
 mod source;
+mod texts;
 
 use crate::{Error, Result, python_json};
 use chrono::format::{Item, Numeric, StrftimeItems};
@@ -52,6 +55,8 @@ impl ChatTemplate {
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         limits::add(&mut environment);
         nothing::add(&mut environment);
+        order::add(&mut environment);
+        texts::add(&mut environment);
         python::add(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function(

@@ -28,7 +28,7 @@ macro_rules! add_of_lists {
 /// Gives an environment these filters.
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter(IN_TURN, |value: &Value| listed(value).map(|()| value.clone()));
-    add_of_lists!(environment: list join sort unique reverse sum min max groupby);
+    add_of_lists!(environment: list unique reverse sum);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("first", |value: &Value| match value.kind() {
