@@ -153,6 +153,9 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
         ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
     };
     args.assert_all_used()?;
+    if value.is_undefined() {
+        return Err(minijinja::Error::new(ErrorKind::UndefinedError, "tojson: expected a value"));
+    }
     let json = serde_json::to_value(value)
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, "not a JSON value").with_source(e))?;
     Ok(Value::from(style.dumps(&json)))
@@ -215,6 +218,8 @@ mod tests {
         assert_eq!(render(source).unwrap(), r#"{"a":[1,2],"b":"\u00e9"}"#);
         let error = render("{{ 1 | tojson(separators=[',']) }}").unwrap_err().to_string();
         assert!(error.contains("two separators, found 1"), "{error}");
+        let error = render("{{ messages.x | tojson }}").unwrap_err().to_string();
+        assert!(error.contains("tojson: expected a value"), "{error}");
     }
 
     #[test]

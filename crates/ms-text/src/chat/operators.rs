@@ -136,7 +136,8 @@ fn tokens(code: &str) -> Option<Vec<Token>> {
             code = format!("{c}{}{}", rewritten(inside)?, &rest[length - 1..length]);
             // Of no values the engine does not take one in turn, but ends the program.
             let nothing = inside.trim().is_empty() || inside.trim_start().starts_with('*');
-            if let [.., dot, name] = &mut out[..]
+            let mut before = out.iter_mut().rev().filter(|token| token.kind != Kind::Blank);
+            if let (Some(name), Some(dot)) = (before.next(), before.next())
                 && c == '('
                 && nothing
                 && dot.is(Kind::Symbol, ".")

@@ -20,13 +20,14 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
     environment.add_filter(IN_STEPS, in_steps);
-    environment.add_filter("capitalize", |value: &Value| Ok(python_case::capitalize(&text_of(value)?)));
-    environment.add_filter("center", |value: &Value, width: Option<usize>| {
+    environment
+        .add_filter("capitalize", |value: &Value| text_of(value).map(|text| python_case::capitalize(&text)));
+    environment.add_filter("center", |value: &Value, width: Option<usize>| -> Result<String> {
         Ok(centred(&text_of(value)?, within("center", width.unwrap_or(80))?, ' '))
     });
     environment.add_filter("int", int);
     environment.add_filter("float", float);
-    environment.add_filter("wordcount", |value: &Value| Ok(words(&text_of(value)?)));
+    environment.add_filter("wordcount", |value: &Value| text_of(value).map(|text| words(&text)));
     environment.add_filter("truncate", truncate);
     environment.add_filter("striptags", minijinja_contrib::filters::striptags);
     environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
@@ -37,6 +38,8 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("divisibleby", divisible);
+    environment.add_test("even", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(0)));
+    environment.add_test("odd", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(1)));
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
@@ -108,6 +111,12 @@ fn divisible(value: &Value, by: &Value) -> Result<bool> {
         return Ok(false);
     }
     Ok(i128::try_from(percent(value, by)?).is_ok_and(|rest| rest == 0))
+}
+
+/// `value % 2`.
+fn remainder_by_2(value: &Value) -> Result<Value> {
+    let two = Value::from(2);
+    if value.as_str().is_some() { Err(cannot(value, &two)) } else { percent(value, &two) }
 }
 
 fn cannot(left: &Value, right: &Value) -> Error {

@@ -3,7 +3,7 @@
 //! # Source
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
 
 use super::nothing::listed;
@@ -40,11 +40,23 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     });
     add_of_texts!(environment: upper lower title trim replace);
     environment.add_filter("join", join);
+    environment.add_test("lower", |value: &Value| {
+        text_of(value).map(|text| minijinja::tests::is_lower(&text.into()))
+    });
+    environment.add_test("upper", |value: &Value| {
+        text_of(value).map(|text| minijinja::tests::is_upper(&text.into()))
+    });
 }
 
 /// Jinja's filter: texts of the elements, or of one attribute of each.
-fn join(state: &mut State, value: &Value, args: Rest<Value>) -> Result<String> {
-    let (between, attribute, kwargs): (Option<Value>, Option<Value>, Kwargs) = from_args(&args)?;
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
+fn join(
+    state: &mut State,
+    value: &Value,
+    between: Option<Value>,
+    attribute: Option<Value>,
+    kwargs: Kwargs,
+) -> Result<String> {
     let between = between.or(kwargs.get("d")?).map_or(Ok(String::new()), |between| text_of(&between))?;
     let attribute = attribute.or(kwargs.get("attribute")?).filter(|attribute| !attribute.is_none());
     kwargs.assert_all_used()?;
@@ -166,7 +178,7 @@ mod tests {
             ),
             (
                 "{{ 1e20|upper }} {{ 1e20|title }} {{ [1E-9]|trim }} {{ ['A', 1e20]|lower }}",
-                "1E+20 1E+20 [1e-09] ['a', 1e+20]",
+                "1E+20 1e+20 [1e-09] ['a', 1e+20]",
             ),
             ("{{ 1e20|replace('e', 'E') }} {{ 1e20|capitalize }} {{ [1]|center(7) }}", "1E+20 1e+20   [1]  "),
             ("{{ [1e20, [1e-9], none, 'a']|join(1e20) }}", "1e+201e+20[1e-09]1e+20None1e+20a"),
@@ -175,6 +187,7 @@ mod tests {
                 "{% for x in 'abc' %}{{ loop }}{{ loop ~ '' }}{% endfor %}",
                 "<LoopContext 1/3><LoopContext 1/3><LoopContext 2/3><LoopContext 2/3><LoopContext 3/3><LoopContext 3/3>",
             ),
+            ("{{ 1e20 is lower }}{{ 'A1' is upper }}{{ 1e20 is even }}{{ 2.5 is odd }}", "TrueTrueTrueFalse"),
             ("{{ {'revindex0': 1, 'index': 2} }}{{ 'nan'|float }}", "{'revindex0': 1, 'index': 2}nan"),
         ] {
             let template = ChatTemplate::new(source).unwrap();
