@@ -214,7 +214,7 @@ fn sum(tokens: Vec<Token>) -> String {
     let (mut out, mut term, mut value) = (String::new(), Vec::new(), false);
     for token in tokens {
         if value && (token.is(Kind::Symbol, "+") || token.is(Kind::Symbol, "-")) {
-            out.push_str(&joined(std::mem::take(&mut term)));
+            out.push_str(&joined(&std::mem::take(&mut term)));
             out.push_str(&token.code);
             value = false;
             continue;
@@ -222,15 +222,15 @@ fn sum(tokens: Vec<Token>) -> String {
         value = if token.kind == Kind::Blank { value } else { token.ends_value() };
         term.push(token);
     }
-    out + &joined(term)
+    out + &joined(&term)
 }
 
 /// What `~` joins, each made a text as Python writes it.
-fn joined(tokens: Vec<Token>) -> String {
+fn joined(tokens: &[Token]) -> String {
     let parts: Vec<&[Token]> = tokens.split(|token| token.is(Kind::Symbol, "~")).collect();
     let code = |part: &[Token]| part.iter().map(|token| &*token.code).collect::<String>();
     if parts.len() == 1 {
-        return code(&tokens);
+        return code(tokens);
     }
     let text = |part: &&[Token]| {
         let whole = code(part);
