@@ -49,6 +49,10 @@ impl Unfinished {
     /// [`Error`] if the folder or the file cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<(Self, File)> {
         let path = path.into();
+        if path.is_dir() {
+            // Known now, not when everything is written.
+            return Err(Error { path, action: "create", source: ErrorKind::IsADirectory.into() });
+        }
         let folders = MadeFolders::make(folder_of(&path))?;
         remove_abandoned(&path);
         // Threads of this process may write the same file; the last one to finish wins.
@@ -197,6 +201,8 @@ mod tests {
         let (unfinished, _file) = Unfinished::create(&first).unwrap();
         drop(unfinished);
         assert!(!dir.path().join("new/a").exists());
+        let folder = dir.path().join("new");
+        assert_eq!(Unfinished::create(&folder).err().unwrap().source.kind(), ErrorKind::IsADirectory);
     }
 
     #[test]

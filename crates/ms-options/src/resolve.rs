@@ -231,7 +231,7 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         flops_per_sample,
         checkpoint,
         exit: o.logging.exit(),
-        profile: o.logging.recorded(),
+        profile: o.logging.recorded(o.upstream)?,
         args: o.given.record.clone(),
     };
     let usage = |e: ms_trainer::Error| Usage(e.to_string());

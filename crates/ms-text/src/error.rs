@@ -111,6 +111,14 @@ pub enum Error {
         /// The template engine's message, or what the template itself raised.
         reason: String,
     },
+    /// A folder's chat template does not parse.
+    #[error("{path}: chat template: {reason}")]
+    ChatFile {
+        /// The file that holds it.
+        path: PathBuf,
+        /// The template engine's message.
+        reason: String,
+    },
     /// `--prompt-type` names no template.
     #[error("unknown prompt template {name:?}; known: {known}")]
     UnknownTemplate {

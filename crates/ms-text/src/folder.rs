@@ -27,7 +27,8 @@ pub(crate) struct FolderFacts {
     pub(crate) described: BTreeMap<String, AddedToken>,
     /// `split_special_tokens`: texts of special tokens inside a text stay text.
     pub(crate) splits_special: bool,
-    pub(crate) chat_template: Option<String>,
+    /// The name of the file with the chat template, and the template.
+    pub(crate) chat_template: Option<(&'static str, String)>,
     /// `add_bos_token`, `add_eos_token`, where the tokenizer class acts on them.
     pub(crate) surround: Option<(bool, bool)>,
     /// What the class puts around a text when the vocabulary file does not say it.
@@ -188,8 +189,10 @@ fn own_surround(class: &str) -> Option<(bool, bool)> {
     }
 }
 
+const CONFIG: &str = "tokenizer_config.json";
+
 pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
-    let config_path = dir.join("tokenizer_config.json");
+    let config_path = dir.join(CONFIG);
     let config = read_object(&config_path)?.unwrap_or_default();
     let class = class(dir, &config)?;
     let class = class.as_str();
@@ -382,10 +385,15 @@ fn added_tokens(
 }
 
 /// `chat_template.jinja` wins over `chat_template` in the configuration, which is a text or a list of named ones.
-fn chat_template(dir: &Path, config: &Map<String, Value>, config_path: &Path) -> Result<Option<String>> {
-    let path = dir.join("chat_template.jinja");
+fn chat_template(
+    dir: &Path,
+    config: &Map<String, Value>,
+    config_path: &Path,
+) -> Result<Option<(&'static str, String)>> {
+    const FILE: &str = "chat_template.jinja";
+    let path = dir.join(FILE);
     match std::fs::read_to_string(&path) {
-        Ok(text) => return Ok(Some(text)),
+        Ok(text) => return Ok(Some((FILE, text))),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(source) => return Err(Error::Io { path, source }),
     }
@@ -394,17 +402,16 @@ fn chat_template(dir: &Path, config: &Map<String, Value>, config_path: &Path) ->
         field: "chat_template".into(),
         want: "a text, or a list of objects with name and template, one of them named default",
     };
-    match config.get("chat_template") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(Value::Array(list)) => list
-            .iter()
-            .find(|entry| entry["name"] == "default")
-            .and_then(|entry| entry["template"].as_str())
-            .map(|text| Some(text.to_owned()))
-            .ok_or_else(bad),
-        Some(_) => Err(bad()),
-    }
+    let text = match config.get("chat_template") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => Some(text.as_str()),
+        Some(Value::Array(list)) => {
+            let default = list.iter().find(|entry| entry["name"] == "default");
+            default.and_then(|entry| entry["template"].as_str())
+        }
+        Some(_) => None,
+    };
+    text.map(|text| Some((CONFIG, text.to_owned()))).ok_or_else(bad)
 }
 
 fn read_object(path: &PathBuf) -> Result<Option<Map<String, Value>>> {

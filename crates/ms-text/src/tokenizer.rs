@@ -504,7 +504,7 @@ impl Tokenizer {
 
     /// The chat template as text.
     pub fn chat_template_source(&self) -> Option<&str> {
-        self.facts.chat_template.as_deref()
+        self.facts.chat_template.as_ref().map(|(_, text)| text.as_str())
     }
 
     /// The chat template, ready to render, with this tokenizer's special tokens: `bos_token` and its like, and the list
@@ -514,14 +514,15 @@ impl Tokenizer {
     /// transformers 4.43, `tokenization_utils_base.py`, `apply_chat_template` and `special_tokens_map`.
     ///
     /// # Errors
-    /// [`Error::NoChatTemplate`], [`Error::Chat`].
+    /// [`Error::NoChatTemplate`], [`Error::ChatFile`].
     pub fn chat_template(&self) -> Result<ChatTemplate> {
-        let source = self
-            .facts
-            .chat_template
-            .as_deref()
-            .ok_or_else(|| Error::NoChatTemplate { path: self.path.clone() })?;
-        let mut template = ChatTemplate::new(source)?;
+        let Some((file, source)) = &self.facts.chat_template else {
+            return Err(Error::NoChatTemplate { path: self.path.clone() });
+        };
+        let mut template = ChatTemplate::new(source).map_err(|error| match error {
+            Error::Chat { reason } => Error::ChatFile { path: self.path.join(file), reason },
+            other => other,
+        })?;
         for (name, token) in [
             ("bos_token", &self.bos),
             ("eos_token", &self.eos),

@@ -69,6 +69,25 @@ fn the_trained_chat_template_is_chatml() {
 }
 
 #[test]
+fn a_chat_template_that_does_not_parse_is_named_by_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    write_trained(dir.path());
+    let path = dir.path().join("tokenizer_config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config["chat_template"] = "{% if %}".into();
+    std::fs::write(&path, config.to_string()).unwrap();
+    let said = || Tokenizer::load(dir.path()).unwrap().chat_template().err().unwrap().to_string();
+    assert!(said().starts_with(&format!("{}: chat template: ", path.display())), "{}", said());
+    let path = dir.path().join("chat_template.jinja");
+    std::fs::write(&path, format!("{{{{ {}1 }}}}", "not ".repeat(501))).unwrap();
+    assert!(
+        said().starts_with(&format!("{}: chat template: expected at most", path.display())),
+        "{}",
+        said()
+    );
+}
+
+#[test]
 fn a_chat_template_gets_all_special_tokens_that_are_set() {
     let dir = tempfile::tempdir().unwrap();
     write_trained(dir.path());

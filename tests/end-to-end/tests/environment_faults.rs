@@ -12,14 +12,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A command line of every program that writes, with its output as `OUT`.
-const WRITERS: [(&str, &str); 7] = [
+const WRITERS: [(&str, &str); 8] = [
     ("ms-tokenizer", "train --vocab-size 280 --force --output OUT text.jsonl"),
     (
         "ms-preprocess",
-        "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --append-eod --force --output-prefix OUT",
+        "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --append-eod --stats --force --output-prefix OUT",
     ),
     ("ms-pack", "pack --input chats.tokens --force --output-prefix OUT"),
     ("ms-pack", "merge data_text_document data_text_document --force --output-prefix OUT"),
+    ("ms-pack", "split data_text_document --split 1,1,0 --force --output-prefix OUT"),
     ("ms-train", "TRAIN --train-iters 3 --save-interval 1 --save OUT"),
     ("ms-convert", "hf mcore --load hf --force --save OUT"),
     ("ms-eval", "mmlu --load hf --data-path quiz --protocol harness --output OUT"),

@@ -177,13 +177,14 @@ impl Turns<'_> {
     }
 }
 
-/// Holds a conversation: `--prompt` first, which is never a command, then a turn per line of stdin, until `/exit` or the
-/// end. `/reset` forgets it, `/system` changes the system message, `/save` writes it down.
+/// Holds a conversation: `--prompt` first, which is never a command and may be all of stdin, then a turn per line of stdin,
+/// until `/exit` or the end. `/reset` forgets it, `/system` changes the system message, `/save` writes it down.
 ///
 /// # Errors
 /// If the model, tokenizer or template cannot be read.
 pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
     let rule = o.sampling.rule()?;
+    let given = generate::prompts(o)?.into_iter();
     o.loading.source.model_folder()?;
     let mut tokenizer = setup::tokenizer(o)?;
     let before = tokenizer.vocab_size();
@@ -201,8 +202,7 @@ pub(crate) fn run(args: &Args, o: &Options, unnamed: Unnamed) -> Result<()> {
         let text = "/exit ends, /reset forgets the conversation, /system TEXT sets the system message, /save FILE writes it";
         args.say_aside(text);
     }
-    let (given, lines) = (o.generation.prompts.clone().into_iter(), std::io::stdin().lock().lines());
-    let mut turns = Turns { given, lines, terminal, args };
+    let mut turns = Turns { given, lines: std::io::stdin().lock().lines(), terminal, args };
     let mut conversation = Conversation::default();
     conversation.set_system(o.chat.system.as_deref().unwrap_or_default());
     let window = model.model.max_position();

@@ -77,6 +77,7 @@ fn a_chat_has_commands_and_a_first_turn_that_is_none() {
         out.lines().map(user).collect()
     };
     assert_eq!(turns(chat(&["--prompt", "quit"], "and on\n/exit\nnot read\n")), ["quit", "and on"]);
+    assert_eq!(turns(chat(&["--prompt", "one", "-"], "two\n/exit\n")), ["one", "two\n/exit\n"]);
     turns(chat(&[], "one\n/system Be brief.\ntwo\n/save talk.json\n/reset\nthree\n/save later.json\n"));
     let saved = |name: &str| -> Value {
         serde_json::from_slice(&std::fs::read(dir.path().join(name)).unwrap()).unwrap()

@@ -221,7 +221,6 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
     check_absent(&prefixes, args.force)?;
     let _claim = Claim::new(prefix, interrupt)?;
     interrupt.output(prefix);
-    record::forget(prefix)?;
     let packing = request.options.is_some();
     let spinner = common.progress().spinner("packing");
     let (rows, sink): (u64, Box<dyn Sink>) = match request.options {
@@ -234,6 +233,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
             (pour(streams.rows(), sink.as_mut())?, sink)
         }
     };
+    record::forget(prefix)?;
     let summary = sink.finish()?;
     record::write_or_withdraw(prefix, "pack", &prefixes, &info.tokenizer)?;
     spinner.finish_and_clear();

@@ -25,16 +25,19 @@ pub(crate) fn forget(prefix: &Path) -> Result<()> {
     }
 }
 
-/// [`write`]; if it cannot be written, the datasets, which are new, go too: the next run must not find half of its outputs.
+/// [`write`]; if it cannot be written, the datasets, which are new, go too.
 ///
 /// # Errors
 /// As [`write`].
 pub(crate) fn write_or_withdraw(prefix: &Path, word: &str, sets: &[PathBuf], tokenizer: &str) -> Result<()> {
-    write(prefix, word, sets, tokenizer).inspect_err(|_| {
-        for file in sets.iter().flat_map(|set| [idx_path(set), bin_path(set)]) {
-            let _ = std::fs::remove_file(file);
-        }
-    })
+    write(prefix, word, sets, tokenizer).inspect_err(|_| withdraw(sets))
+}
+
+/// Removes datasets and their manifests after an error: the next run must not find half of its outputs.
+pub(crate) fn withdraw(sets: &[PathBuf]) {
+    for file in sets.iter().flat_map(|set| [idx_path(set), bin_path(set), path_of(set)]) {
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 /// Writes the manifest of the datasets `sets`, made by the command `word` from token streams of `tokenizer`.

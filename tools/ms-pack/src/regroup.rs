@@ -2,9 +2,9 @@
 
 use crate::cli::{Merge, Split};
 use crate::record;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ms_cli::{Claim, Common, Interrupt, Usage};
-use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
+use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path, sets_in};
 use ms_data::sink::check_absent;
 use serde_json::json;
 use std::io::Write;
@@ -18,18 +18,10 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
     };
     check_absent(std::slice::from_ref(&args.output_prefix), args.force)?;
     ms_cli::check_prefix(&args.output_prefix)?;
-    for part in &parts {
-        if same_set(part, &args.output_prefix) {
-            let path = part.display();
-            return Err(
-                Usage(format!("--output-prefix {path}: it is an input too\nhint: write elsewhere")).into()
-            );
-        }
-    }
+    parts.iter().try_for_each(|part| check_elsewhere(part, &args.output_prefix))?;
     let tokenizer = record::common_tokenizer(&parts)?;
     let _claim = Claim::new(&args.output_prefix, interrupt)?;
     interrupt.output(&args.output_prefix);
-    record::forget(&args.output_prefix)?;
     let first = IndexedDataset::open(&parts[0])?;
     let mut writer = IndexedWriter::create(&args.output_prefix, first.token_type())?;
     drop(first);
@@ -39,6 +31,7 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
         bar.inc(1);
     }
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
+    record::forget(&args.output_prefix)?;
     writer.finish()?;
     if let Some(tokenizer) = tokenizer {
         record::write_or_withdraw(
@@ -61,25 +54,20 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
     Ok(())
 }
 
-/// Whether two prefixes name the same files.
-fn same_set(a: &Path, b: &Path) -> bool {
-    match (std::fs::canonicalize(bin_path(a)), std::fs::canonicalize(bin_path(b))) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => false,
+/// Refuses an output that is an input.
+fn check_elsewhere(input: &Path, output: &Path) -> Result<()> {
+    match (std::fs::canonicalize(bin_path(input)), std::fs::canonicalize(bin_path(output))) {
+        (Ok(a), Ok(b)) if a == b => {
+            let path = output.display();
+            Err(Usage(format!("--output-prefix {path}: it is an input too\nhint: write elsewhere")).into())
+        }
+        _ => Ok(()),
     }
 }
 
 /// The datasets of a folder by name; every index needs its tokens, and the reverse.
 fn sets_of(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut sets: Vec<PathBuf> = std::fs::read_dir(folder)
-        .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
-        .with_context(|| folder.display().to_string())?
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|e| e == "bin" || e == "idx"))
-        .map(|path| path.with_extension(""))
-        .collect();
-    sets.sort();
-    sets.dedup();
+    let sets = sets_in(folder)?;
     for set in &sets {
         for file in [bin_path(set), idx_path(set)] {
             if !file.exists() {
@@ -119,20 +107,17 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
     };
     let prefixes: Vec<PathBuf> = parts.iter().map(|(name, _)| prefix_of(name)).collect();
     check_absent(&prefixes, args.force)?;
+    prefixes.iter().try_for_each(|prefix| check_elsewhere(set.prefix(), prefix))?;
     let tokenizer = record::common_tokenizer(std::slice::from_ref(&args.input))?;
     let _claim = Claim::new(&args.output_prefix, interrupt)?;
     interrupt.output(&args.output_prefix);
+    let mut done = Vec::with_capacity(parts.len());
+    for ((_, range), prefix) in parts.into_iter().zip(&prefixes) {
+        let part = part(&set, range, prefix, tokenizer.as_deref());
+        done.push(part.inspect_err(|_| record::withdraw(&prefixes[..done.len()]))?);
+    }
     let mut out = std::io::stdout().lock();
-    for ((_, range), prefix) in parts.into_iter().zip(prefixes) {
-        let count = range.len();
-        let mut writer = IndexedWriter::create(&prefix, set.token_type())?;
-        writer.append_documents(&set, range)?;
-        let (sequences, tokens) = (writer.sequences(), writer.tokens());
-        record::forget(&prefix)?;
-        writer.finish()?;
-        if let Some(tokenizer) = &tokenizer {
-            record::write_or_withdraw(&prefix, "split", std::slice::from_ref(&prefix), tokenizer)?;
-        }
+    for ((count, sequences, tokens), prefix) in done.into_iter().zip(prefixes) {
         let prefix = prefix.display().to_string();
         if common.json {
             let report =
@@ -143,4 +128,23 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
         }
     }
     Ok(())
+}
+
+/// Writes some documents of a set as one of their own; how many documents, sequences and tokens it has.
+fn part(
+    set: &IndexedDataset,
+    documents: Range<usize>,
+    prefix: &Path,
+    tokenizer: Option<&str>,
+) -> Result<(usize, usize, u64)> {
+    let count = documents.len();
+    let mut writer = IndexedWriter::create(prefix, set.token_type())?;
+    writer.append_documents(set, documents)?;
+    let (sequences, tokens) = (writer.sequences(), writer.tokens());
+    record::forget(prefix)?;
+    writer.finish()?;
+    if let Some(tokenizer) = tokenizer {
+        record::write_or_withdraw(prefix, "split", &[prefix.to_owned()], tokenizer)?;
+    }
+    Ok((count, sequences, tokens))
 }

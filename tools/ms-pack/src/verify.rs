@@ -72,6 +72,8 @@ fn check(name: &Path, vocabulary: Option<i64>) -> Result<serde_json::Value> {
                 bail!("{what}\nhint: {} says what it was", path.display());
             }
         }
+    } else {
+        Manifest::check_beside(&bin_path(name))?;
     }
     let (mut ids, mut least, mut most) = (Vec::new(), i32::MAX, i32::MIN);
     for i in 0..set.len() {

@@ -422,7 +422,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     let target = work.target(piped, force)?;
     let (paths, how) = (reading.paths()?, reading.discovery()?);
     let kind = reading.kind()?;
-    let Sources { inputs, fields, sets } = reading.sources(kind, &paths, &how)?;
+    let Sources { mut inputs, fields, sets } = reading.sources(kind, &paths, &how)?;
     let (kind, found_keys) = reading.recognised(kind, &inputs)?;
     let tokenizer = Vocabulary::resolve(&o.vocabulary)?;
     work.check_packing(kind, &target)?;
@@ -442,6 +442,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
         Target::Stream => None,
     };
     let mut curation = Curation::resolve(args, o, kind, &options.json_keys, files)?;
+    let passes_over = curation.selection.passes_over();
+    inputs.iter_mut().for_each(|file| file.passes_over = passes_over);
     if let Some(splitter) = splitter(&o.sentences, o.upstream, &target)? {
         curation.settings.insert("sentence_model_sha256".into(), splitter.content_hash().into());
         curation.settings.sort_keys();

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt};
-use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
+use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path, sets_in};
 use ms_data::sink::check_absent;
 use serde_json::json;
 use std::io::Write;
@@ -18,14 +18,8 @@ pub(crate) fn run(
     force: bool,
     interrupt: &Interrupt,
 ) -> Result<()> {
-    let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
-        .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
-        .with_context(|| format!("--merge-group-keys: --input {}", folder.display()))?;
-    names.retain(|path| path.extension().is_some_and(|e| e == "idx" || e == "bin"));
     // As upstream, by their names without the ending: `a`, then `a-b`.
-    names.iter_mut().for_each(|path| _ = path.set_extension(""));
-    names.sort();
-    names.dedup();
+    let names = sets_in(folder).context("--merge-group-keys: --input")?;
     let _claim = Claim::new(prefix, interrupt)?;
     interrupt.output(prefix);
     // All of them are looked at before the first one is written.
@@ -47,14 +41,18 @@ pub(crate) fn run(
         }
         merged.push((output, parts));
     }
-    for (output, parts) in merged {
-        let mut writer = IndexedWriter::create(&output, IndexedDataset::open(parts[0])?.token_type())?;
-        for part in &parts {
+    let mut writers = Vec::with_capacity(merged.len());
+    for (output, parts) in &merged {
+        let mut writer = IndexedWriter::create(output, IndexedDataset::open(parts[0])?.token_type())?;
+        for part in parts {
             writer.append(&IndexedDataset::open(part)?)?;
         }
-        let (sequences, tokens) = (writer.sequences(), writer.tokens());
-        writer.finish()?;
-        let mut out = std::io::stdout().lock();
+        writers.push(writer);
+    }
+    let counts: Vec<_> = writers.iter().map(|writer| (writer.sequences(), writer.tokens())).collect();
+    IndexedWriter::finish_all(writers)?;
+    let mut out = std::io::stdout().lock();
+    for ((output, parts), (sequences, tokens)) in merged.into_iter().zip(counts) {
         if args.json() {
             let output = output.display().to_string();
             writeln!(

@@ -96,14 +96,21 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
         }
     };
     if let Err(error) = described() {
-        // A dataset without what describes it is not finished, and the next run would find it in its way.
-        for output in &done.summary.outputs {
-            let _ = std::fs::remove_file(idx_path(&output.prefix));
-            let _ = std::fs::remove_file(bin_path(&output.prefix));
-        }
+        withdraw(job, &done.summary);
         return Err(error);
     }
     finish(args, job, &done, started.elapsed().as_secs_f64())
+}
+
+/// Removes a dataset whose description cannot be written, with all that was written beside it: it is not finished, and the next
+/// run would find it in its way.
+fn withdraw(job: &Tokenize, summary: &Summary) {
+    let Target::Files { prefix, .. } = &job.target else { return };
+    let sets = summary.outputs.iter().flat_map(|set| [idx_path(&set.prefix), bin_path(&set.prefix)]);
+    let stats = stats_paths(prefix).into_iter().filter(|_| job.curation.stats);
+    for file in sets.chain(stats).chain(job.curation.rejects.clone()) {
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 type Records = Box<dyn Iterator<Item = ms_data::Result<RawRecord>> + Send>;
@@ -161,14 +168,15 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     bar.finish_and_clear();
     let lengths = output.lengths().cloned();
     crate::empty::check(output.report(), output.rows(), handler, &job.inputs)?;
-    forget_manifest(job)?;
-    let (report, summary) = output.finish()?;
     let mut digests = std::mem::take(&mut *digests.lock().unwrap_or_else(PoisonError::into_inner));
     if job.mixture.is_some() {
         // Its files are read in parts, or several times.
         digests = job.inputs.iter().map(|file| FileDigest::of(&file.path)).collect::<ms_data::Result<_>>()?;
     }
-    Ok(Done { report, summary, lengths, inputs: input_records(job, &digests)? })
+    let inputs = input_records(job, &digests)?;
+    forget_manifest(job)?;
+    let (report, summary) = output.finish()?;
+    Ok(Done { report, summary, lengths, inputs })
 }
 
 /// Every input file on its own, then all together on process 0; `None` on the others.
@@ -230,10 +238,11 @@ fn by_shards(
                     bar.finish_and_clear();
                     let lengths = output.lengths().cloned();
                     crate::empty::check(output.report(), output.rows(), handler, &job.inputs)?;
+                    let inputs = input_records(job, &digests)?;
                     forget_manifest(job)?;
                     let (report, summary) = output.finish()?;
-                    shards.remove()?;
-                    Ok(Some(Done { report, summary, lengths, inputs: input_records(job, &digests)? }))
+                    shards.remove().inspect_err(|_| withdraw(job, &summary))?;
+                    Ok(Some(Done { report, summary, lengths, inputs }))
                 })
         }
     };
@@ -290,8 +299,8 @@ fn write_stats(prefix: &Path, done: &Done) -> Result<Vec<PathBuf>> {
     let Some(lengths) = &done.lengths else { return Ok(Vec::new()) };
     let [json, svg] = stats_paths(prefix);
     let title = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    ms_files::write_file(&json, format!("{:#}\n", lengths.to_json(0.0)).as_bytes())?;
-    ms_files::write_file(&svg, lengths.to_svg(&title).as_bytes())?;
+    let (numbers, picture) = (format!("{:#}\n", lengths.to_json(0.0)), lengths.to_svg(&title));
+    ms_files::write_files(&[(&json, numbers.as_bytes()), (&svg, picture.as_bytes())])?;
     Ok(vec![json, svg])
 }
 

@@ -188,6 +188,19 @@ fn merging_joins_the_sets_of_a_folder() {
     let first = |prefix: &str| ms_data::indexed::IndexedDataset::open(bench.path(prefix)).unwrap().length(0);
     assert_eq!(first("two_text_document"), first("parts/a_text_document"));
     assert_ne!(first("two_text_document"), first("parts/a_text_document-2"));
+    // What systems put beside files is no dataset, and a dataset with such a name is one.
+    for name in [".DS_Store", "._a_text_document.bin", "._b_text_document.bin", "._b_text_document.idx"] {
+        std::fs::write(bench.path("parts").join(name), b"no dataset").unwrap();
+    }
+    for ending in ["bin", "idx"] {
+        let from = bench.path(&format!("parts/a_text_document.{ending}"));
+        std::fs::copy(from, bench.path(&format!("parts/.a_text_document.{ending}"))).unwrap();
+    }
+    let words = ["--input", "parts", "--merge-group-keys", "text_document", "--output-prefix", "hidden"];
+    let run = bench.run(&words);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let set = ms_data::indexed::IndexedDataset::open(bench.path("hidden_text_document")).unwrap();
+    assert_eq!(set.len(), 302);
     // Half a dataset is not passed over, whichever half it is.
     for [gone, ending] in [["parts/a_text_document.idx", "idx"], ["parts/a_text_document.bin", "bin"]] {
         let kept = bench.path("kept");
@@ -213,6 +226,13 @@ fn merging_joins_the_sets_of_a_folder() {
     let run = bench.run(&[&["--input", "parts"], &words[..]].concat());
     assert!(!run.status.success() && text(&run.stderr).contains("image_document"), "{}", text(&run.stderr));
     assert!(!bench.path("some_text_document.idx").exists());
+    // So is a broken one of the second word.
+    std::fs::write(bench.path("parts/a_other_document.bin"), b"").unwrap();
+    std::fs::write(bench.path("parts/a_other_document.idx"), b"no index").unwrap();
+    let words = ["--merge-group-keys", "text_document", "other_document", "--output-prefix", "some"];
+    let run = bench.run(&[&["--input", "parts"], &words[..]].concat());
+    assert!(!run.status.success() && text(&run.stderr).contains("a_other_document"), "{}", text(&run.stderr));
+    assert!(bench.sets("some").is_empty());
 }
 
 #[test]

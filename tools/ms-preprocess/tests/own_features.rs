@@ -153,6 +153,21 @@ fn files_beside_the_set_are_kept_without_force_and_its_manifest_goes_with_it() {
 }
 
 #[test]
+fn of_a_set_that_cannot_be_described_nothing_stays() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("broken.jsonl"), "{\"text\": \"some words\"}\n{\n").unwrap();
+    std::fs::create_dir(bench.path("x.stats.svg")).unwrap();
+    let args =
+        ["--input", "broken.jsonl", "--on-error", "skip", "--stats", "--force", "--output-prefix", "x"];
+    let failed = bench.run(&[&PRETRAIN[..], &args].concat());
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stderr).contains("x.stats.svg"), "{}", text(&failed.stderr));
+    let names = std::fs::read_dir(bench.path(".")).unwrap().map(|e| e.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with('x')).collect();
+    assert_eq!(left, ["x.stats.svg"]);
+}
+
+#[test]
 fn a_shuffled_set_depends_on_the_seed_and_not_on_the_memory() {
     let bench = Bench::new();
     let shuffled = |name: &str, more: &[&str]| {

@@ -68,12 +68,6 @@ impl Samples for GptSet {
     }
 }
 
-/// The flag of a list that is cut.
-pub(crate) const DATA_PATH: &str = "--data-path";
-
-/// The flags of lists for one split each.
-const PER_SPLIT: [&str; 3] = ["--train-data-path", "--valid-data-path", "--test-data-path"];
-
 /// A list as `--data-path` gives it: prefixes, or weights and prefixes in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BlendList {
@@ -82,8 +76,8 @@ pub(crate) struct BlendList {
 }
 
 impl BlendList {
-    /// Parses the values of `flag`. An odd count, or no numbers in the weights' places: only prefixes. A mixture is an error.
-    pub(crate) fn parse(flag: &str, words: &[String]) -> Result<Self> {
+    /// Parses the values. An odd count, or no numbers in the weights' places: only prefixes. A mixture is an error.
+    pub(crate) fn parse(words: &[String]) -> Result<Self> {
         let numbers: Vec<Option<f64>> = words.iter().step_by(2).map(|word| word.parse().ok()).collect();
         let numeric = numbers.iter().flatten().count();
         if words.len() % 2 == 1 || numeric == 0 {
@@ -92,7 +86,7 @@ impl BlendList {
         let weights: Vec<f64> = numbers.iter().copied().flatten().collect();
         if weights.len() != numbers.len() || weights.iter().any(|w| !(w.is_finite() && *w > 0.0)) {
             return Err(Error::options(format!(
-                "{flag} {}: expected every second word, from the first, to be a weight above zero",
+                "{}: expected every second word, from the first, to be a weight above zero",
                 words.join(" ")
             )));
         }
@@ -125,14 +119,14 @@ impl DataPaths {
     /// # Errors
     /// [`Error::Options`] for a list that mixes forms.
     pub fn prefixes(&self) -> Result<Vec<PathBuf>> {
-        let (lists, flags) = match self {
-            Self::Split { paths, .. } => (std::slice::from_ref(paths), &[DATA_PATH][..]),
-            Self::PerSplit(lists) => (lists.as_slice(), &PER_SPLIT[..]),
-            Self::Mock => Default::default(),
+        let lists = match self {
+            Self::Split { paths, .. } => std::slice::from_ref(paths),
+            Self::PerSplit(lists) => lists.as_slice(),
+            Self::Mock => &[],
         };
         let mut prefixes = Vec::new();
-        for (list, flag) in lists.iter().zip(flags).filter(|(list, _)| !list.is_empty()) {
-            prefixes.extend(BlendList::parse(flag, list)?.prefixes);
+        for list in lists.iter().filter(|list| !list.is_empty()) {
+            prefixes.extend(BlendList::parse(list)?.prefixes);
         }
         Ok(prefixes)
     }
@@ -178,7 +172,7 @@ pub(super) fn build_at(
             }
         }
         DataPaths::Split { paths, split } => {
-            let list = BlendList::parse(DATA_PATH, paths)?;
+            let list = BlendList::parse(paths)?;
             let data = open_all(base, &list)?;
             for which in 0..3 {
                 let cut = Cut { which, split, named: true, options, upstream };
@@ -190,7 +184,7 @@ pub(super) fn build_at(
                 if lists[which].is_empty() {
                     continue;
                 }
-                let list = BlendList::parse(PER_SPLIT[which], &lists[which])?;
+                let list = BlendList::parse(&lists[which])?;
                 let data = open_all(base, &list)?;
                 let whole = Split::only(which);
                 let cut = Cut { which, split: &whole, named: false, options, upstream };

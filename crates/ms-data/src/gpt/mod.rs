@@ -15,8 +15,8 @@ mod index;
 mod md5;
 mod source;
 
+pub(crate) use blend::BlendList;
 pub use blend::{Blend, DataPaths, GptSet, build};
-pub(crate) use blend::{BlendList, DATA_PATH};
 pub use blend_index::BlendIndex;
 pub use cache::IndexCache;
 pub use dataset::{GptDataset, GptOptions, PadTokens};

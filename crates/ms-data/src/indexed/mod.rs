@@ -136,6 +136,26 @@ pub fn resolve(name: &Path) -> Result<PathBuf> {
     }
 }
 
+/// The sets of a folder, also those of which one file is missing, by name. Hidden files that are no set are left out, such as
+/// `._a.bin`, which some systems put beside others.
+///
+/// # Errors
+/// [`Error::Io`] if the folder cannot be read.
+pub fn sets_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut sets = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = entry.map_err(Error::io(folder))?.path();
+        if path.extension().is_some_and(|e| e == "bin" || e == "idx") {
+            sets.push(path.with_extension(""));
+        }
+    }
+    sets.sort();
+    sets.dedup();
+    let is_hidden = |set: &Path| set.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    sets.retain(|set| !is_hidden(set) || IndexedDataset::open(set).is_ok());
+    Ok(sets)
+}
+
 /// Sets whose names begin with `name` and an underscore, sorted.
 fn sets_that_begin(name: &Path) -> Vec<PathBuf> {
     let Some(stem) = name.file_name().map(|n| n.to_string_lossy().into_owned()) else { return Vec::new() };

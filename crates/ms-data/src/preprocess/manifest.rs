@@ -193,18 +193,8 @@ impl Manifest {
     /// # Errors
     /// [`Error::Io`] if the folder cannot be read.
     pub fn of_output(output: &Path) -> Result<Option<(PathBuf, Self)>> {
-        let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = output.file_name().unwrap_or_default().to_string_lossy();
-        let entries = match std::fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::Io { path: folder.into(), source: e }),
-        };
-        for entry in entries {
-            let path = entry.map_err(Error::io(folder))?.path();
-            if !path.to_string_lossy().ends_with(".manifest.json") {
-                continue;
-            }
+        for path in beside(output)? {
             let manifest =
                 std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
             let names = |manifest: &Self| manifest.outputs.iter().any(|output| output.name == name);
@@ -213,6 +203,26 @@ impl Manifest {
             }
         }
         Ok(None)
+    }
+
+    /// Checks that the manifests next to `output` that are called by a beginning of its name can be read and are JSON, as that
+    /// of its dataset is.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Input`] for another form.
+    pub fn check_beside(output: &Path) -> Result<()> {
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        for path in beside(output)? {
+            let own = path.file_name().unwrap_or_default().to_string_lossy();
+            if own.strip_suffix(ENDING).is_some_and(|own| !own.is_empty() && name.starts_with(own)) {
+                let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+                serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| Error::Input {
+                    path,
+                    reason: format!("expected the manifest of a dataset, found no JSON: {e}"),
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the file.
@@ -225,6 +235,24 @@ impl Manifest {
         writeln!(file, "{text}").map_err(Error::io(path))?;
         Ok(file.commit()?)
     }
+}
+
+/// How names of manifests end.
+const ENDING: &str = ".manifest.json";
+
+/// The manifests in the folder of a file, by name; none if there is no such folder.
+fn beside(output: &Path) -> Result<Vec<PathBuf>> {
+    let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::Io { path: folder.into(), source: e }),
+    };
+    let paths = entries.map(|entry| Ok(entry.map_err(Error::io(folder))?.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<Result<_>>()?;
+    paths.retain(|path| path.to_string_lossy().ends_with(ENDING));
+    paths.sort();
+    Ok(paths)
 }
 
 /// Size in bytes, and the time of the last change in nanoseconds.

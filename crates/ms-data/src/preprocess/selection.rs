@@ -77,6 +77,11 @@ impl RecordSelection {
             && self.on_error == OnError::Stop
     }
 
+    /// Whether a record that cannot be used may be passed over.
+    pub fn passes_over(&self) -> bool {
+        self.on_error == OnError::Skip || self.sampling.is_some()
+    }
+
     /// Encodes a chunk of records. Duplicates are not looked for here: which record came first is known only where chunks
     /// are in order. So a record that cannot be used is an error or a reject, and one that a filter refuses is counted as
     /// such, whether or not it occurred before.

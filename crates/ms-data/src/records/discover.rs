@@ -77,6 +77,8 @@ pub struct InputFile {
     pub compression: Option<Compression>,
     /// Longest record that is taken from it, in bytes.
     pub most_bytes: usize,
+    /// Whether a longer line is passed over to its end, as a record that cannot be used; otherwise reading ends there.
+    pub passes_over: bool,
 }
 
 /// How an input is interpreted.
@@ -123,6 +125,7 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
         let format = if how.documents == Documents::Files { Format::Whole } else { Format::Unknown };
         return Ok(vec![InputFile {
             most_bytes: MAX_RECORD_BYTES,
+            passes_over: false,
             path: input.into(),
             format: how.format.unwrap_or(format),
             compression: None,
@@ -158,12 +161,14 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
             compression: Compression::of(&path),
             path,
             most_bytes: MAX_RECORD_BYTES,
+            passes_over: false,
         };
         return Ok(files.into_iter().map(whole).collect());
     }
     let describe = |path: PathBuf| -> Result<InputFile> {
         let format = how.format.map_or_else(|| format_of(&path), Ok)?;
-        Ok(InputFile { format, compression: Compression::of(&path), path, most_bytes: MAX_RECORD_BYTES })
+        let compression = Compression::of(&path);
+        Ok(InputFile { format, compression, path, most_bytes: MAX_RECORD_BYTES, passes_over: false })
     };
     if !is_dir {
         return Ok(vec![describe(input.into())?]);

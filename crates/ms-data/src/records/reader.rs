@@ -182,7 +182,7 @@ impl RecordReader {
     #[cfg(test)]
     pub(super) fn of_bytes(format: Format, bytes: Vec<u8>) -> Result<Self> {
         let most_bytes = super::MAX_RECORD_BYTES;
-        let input = InputFile { path: "-".into(), format, compression: None, most_bytes };
+        let input = InputFile { path: "-".into(), format, compression: None, most_bytes, passes_over: false };
         let open = OpenFile::of_stream(0, &input, Box::new(std::io::Cursor::new(bytes)), None)?;
         Ok(Self { files: VecDeque::new(), open: Some(open), digests: None })
     }
@@ -233,8 +233,9 @@ struct OpenFile {
     format: Format,
     source: Source,
     hash: Option<Arc<Mutex<Hash>>>,
-    /// Longest record, in bytes.
+    /// Longest record, in bytes, and whether a longer line is passed over.
     limit: usize,
+    passes_over: bool,
     /// Records so far, and line ends.
     number: u64,
     line: u64,
@@ -340,7 +341,8 @@ impl OpenFile {
         hash: Option<Arc<Mutex<Hash>>>,
     ) -> Self {
         let (path, limit) = (Arc::from(input.path.as_path()), input.most_bytes);
-        Self { path, file, format, source, hash, limit, number: 0, line: 0 }
+        let passes_over = input.passes_over;
+        Self { path, file, format, source, hash, limit, passes_over, number: 0, line: 0 }
     }
 
     /// Sees whether JSON is an array, and reads the names of columns.
@@ -378,7 +380,7 @@ impl OpenFile {
     fn record(&mut self) -> Result<Option<RawRecord>> {
         let format = self.format;
         let mut line = self.line + 1;
-        let limit = self.limit;
+        let (limit, passes_over) = (self.limit, self.passes_over);
         let content = match &mut self.source {
             Source::Ended => Ok(None),
             Source::Text(reader) => match format {
@@ -387,9 +389,9 @@ impl OpenFile {
                     self.source = Source::Ended;
                     whole.map(Some)
                 }
-                Format::Lines => text_line(reader.as_mut(), true, limit),
+                Format::Lines => text_line(reader.as_mut(), true, limit, passes_over),
                 _ => loop {
-                    match text_line(reader.as_mut(), false, limit) {
+                    match text_line(reader.as_mut(), false, limit, passes_over) {
                         Ok(Some(Content::Bytes(bytes))) if bytes.trim_ascii().is_empty() => {
                             self.line += 1;
                             line += 1;
@@ -421,7 +423,11 @@ impl OpenFile {
             self.line += 1;
         }
         let (path, number) = (Arc::clone(&self.path), self.number);
-        Ok(Some(RawRecord { path, file: self.file, number, line, format, content }))
+        let record = RawRecord { path, file: self.file, number, line, format, content };
+        match &record.content {
+            Content::Broken(reason) if !passes_over => Err(record.error(reason.clone())),
+            _ => Ok(Some(record)),
+        }
     }
 
     /// The digest, after the last record.
@@ -498,9 +504,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A line without its end, which is `\n`, and for text also `\r\n` or `\r`. A line beyond the limit is passed over and is
-/// broken.
-fn text_line(reader: &mut dyn BufRead, of_text: bool, limit: usize) -> std::io::Result<Option<Content>> {
+/// A line without its end, which is `\n`, and for text also `\r\n` or `\r`. A line beyond the limit is broken, and read to its end
+/// if it is to be passed over.
+fn text_line(
+    reader: &mut dyn BufRead,
+    of_text: bool,
+    limit: usize,
+    passes_over: bool,
+) -> std::io::Result<Option<Content>> {
     let mut line = Vec::new();
     let (mut any, mut too_long) = (false, false);
     loop {
@@ -512,6 +523,9 @@ fn text_line(reader: &mut dyn BufRead, of_text: bool, limit: usize) -> std::io::
         let end = if of_text { memchr::memchr2(b'\n', b'\r', buffer) } else { memchr::memchr(b'\n', buffer) };
         let used = end.unwrap_or(buffer.len());
         too_long |= line.len() + used > limit;
+        if too_long && !passes_over {
+            break;
+        }
         if !too_long {
             line.extend_from_slice(&buffer[..used]);
         }

@@ -21,7 +21,7 @@ pub fn build(
     samples: [u64; 3],
     options: &SftOptions,
 ) -> Result<[Option<Arc<dyn Samples>>; 3]> {
-    let list = BlendList::parse(crate::gpt::DATA_PATH, paths)?;
+    let list = BlendList::parse(paths)?;
     if let ([prefix], None) = (list.prefixes.as_slice(), &list.weights) {
         let sets = SftDataset::open(prefix, split, samples, options)?;
         return Ok(sets.map(|set| set.map(|set| set as Arc<dyn Samples>)));

@@ -91,7 +91,7 @@ fn column_names(form: Form) -> &'static [&'static str] {
 /// # Errors
 /// [`Error::Options`] for a list that mixes forms.
 pub fn input_prefixes(paths: &[String], options: &SftOptions) -> Result<Vec<PathBuf>> {
-    let list = crate::gpt::BlendList::parse(crate::gpt::DATA_PATH, paths)?;
+    let list = crate::gpt::BlendList::parse(paths)?;
     let names = column_names(options.form).iter().filter(|name| name.ends_with("input_ids"));
     let of_set = |prefix: &PathBuf| names.clone().map(|name| column_prefix(prefix, name)).collect::<Vec<_>>();
     Ok(list.prefixes.iter().flat_map(of_set).collect())

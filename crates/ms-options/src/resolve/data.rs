@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub(crate) struct DataConfig {
     /// The samples.
     pub kind: DataKind,
+    /// The flags that name them, and the file if that does.
+    pub flag: String,
     /// Order of samples over a run.
     pub sampler: SamplerKind,
     /// Form of micro-batches of rows of unequal length.
@@ -81,11 +83,17 @@ pub(crate) struct Data {
     data_parallel: DataParallelRank,
 }
 
-/// An error of the data with its flag, and advice on an empty split.
-pub(crate) fn named(error: ms_data::Error) -> anyhow::Error {
-    let empty = matches!(error, ms_data::Error::EmptySplit { split: "valid" | "test", .. });
-    let error = anyhow::Error::new(error).context("--data-path");
-    if empty { error.context("hint: give it a share with --split, or pass --eval-iters 0") } else { error }
+impl DataConfig {
+    /// An error of the data with its flag, and advice on an empty split.
+    pub(crate) fn named(&self, error: ms_data::Error) -> anyhow::Error {
+        let empty = matches!(error, ms_data::Error::EmptySplit { split: "valid" | "test", .. });
+        let error = anyhow::Error::new(error).context(self.flag.clone());
+        if empty {
+            error.context("hint: give it a share with --split, or pass --eval-iters 0")
+        } else {
+            error
+        }
+    }
 }
 
 /// Samples that a run takes of its training, validation and test data.
@@ -132,7 +140,7 @@ impl Data {
             }
             DataKind::Gpt { paths, options, upstream } => {
                 let wanted = samples.map(Some);
-                let sets = build(paths, wanted, options, *upstream).map_err(named)?;
+                let sets = build(paths, wanted, options, *upstream).map_err(|e| data.named(e))?;
                 let mut used = samples.iter();
                 sets.map(|set| {
                     let wanted = used.next().copied().unwrap_or(0);
@@ -140,7 +148,7 @@ impl Data {
                 })
             }
             DataKind::Sft { paths, split, options } => {
-                sft::build(paths, split, samples, options).map_err(named)?
+                sft::build(paths, split, samples, options).map_err(|e| data.named(e))?
             }
         };
         let (rows, name) = (run.model.padded_vocab, data.kind.name());

@@ -38,12 +38,12 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
             }
             return Ok(());
         }
-        DataKind::Gpt { paths, .. } => paths.prefixes()?,
-        DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options)?,
+        DataKind::Gpt { paths, .. } => paths.prefixes(),
+        DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options),
     };
-    for prefix in prefixes {
+    for prefix in prefixes.map_err(|e| data.named(e))? {
         let named = prefix;
-        let prefix = ms_data::indexed::resolve(&named).map_err(crate::resolve::data::named)?;
+        let prefix = ms_data::indexed::resolve(&named).map_err(|e| data.named(e))?;
         if prefix != named {
             tracing::info!("{}: taken for {}", named.display(), prefix.display());
         }
@@ -53,7 +53,7 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
             }
             same_bytes(&prefix, &path, &manifest)?;
         }
-        let set = IndexedDataset::open(&prefix).map_err(crate::resolve::data::named)?;
+        let set = IndexedDataset::open(&prefix).map_err(|e| data.named(e))?;
         let Some((least, most)) = set.extremes(LOOKED_AT) else { continue };
         if least < 0 || (most >= rows as i64 && Some(most) != filler) {
             let (found, expected) = if least < 0 { (least, "at least 0") } else { (most, "below") };

@@ -1,7 +1,8 @@
 //! What is said and measured of a run, and when it ends early.
 
 use anyhow::Result;
-use ms_cli::Usage;
+use ms_cli::megatron::Upstream;
+use ms_cli::{Usage, refuse};
 use ms_trainer::{Checks, Evaluation, Exit, LoggingConfig, LossScale};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -34,7 +35,7 @@ options! {
         pub handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Checkpoint";
         /// Whether a trace is recorded.
         pub profile: bool = "--profile", "record a trace", group = "Profiling";
-        profile_start: u64 = "--profile-step-start", "first iteration to record", group = "Profiling", range = "[0,1000000000000]";
+        profile_start: u64 = "--profile-step-start", "first iteration to record, counted from 0 (head: from 1)", group = "Profiling", range = "[0,1000000000000]";
         profile_end: u64 = "--profile-step-end", "iteration at which recording ends; it is not recorded", group = "Profiling", range = "[0,1000000000000]";
         profile_ranks: Vec<String> = "--profile-ranks", "ranks to record (-1: all)", group = "Profiling", range = "[-1,65535]";
         pub(super) profile_folder: PathBuf = "--profile-save-path", "folder for traces", group = "Profiling";
@@ -82,10 +83,22 @@ impl LoggingOptions {
         Exit { interval: self.exit_interval, duration: minutes.map(duration) }
     }
 
-    /// The iterations that are recorded.
-    pub(super) fn recorded(&self) -> Option<Range<u64>> {
-        let (start, end) = (self.profile_start, self.profile_end);
-        self.profile.then_some(start..end.max(start + 1))
+    /// The iterations that are recorded, by the number done before them.
+    ///
+    /// # Errors
+    /// For a number that upstream's head, which counts from 1, does not have.
+    ///
+    /// # Source
+    /// MindSpeed-LLM's head (2026), `features_manager/functional/profiling.py`; `training/training.py`, `get_profiler`.
+    pub(super) fn recorded(&self, upstream: Upstream) -> Result<Option<Range<u64>>> {
+        if !self.profile {
+            return Ok(None);
+        }
+        let first = u64::from(upstream == Upstream::Head);
+        let Some(start) = self.profile_start.checked_sub(first) else {
+            refuse!("--profile-step-start: expected at least 1, found 0: upstream's head counts from 1");
+        };
+        Ok(Some(start..self.profile_end.saturating_sub(first).max(start + 1)))
     }
 
     /// Folder of the files that activations and optimizer state are swapped to.

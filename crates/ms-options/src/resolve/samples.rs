@@ -86,11 +86,12 @@ impl Samples {
 
     /// Whether a flag names data.
     pub(super) fn are_named(&self) -> bool {
-        let named = [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths];
-        self.mock
-            || named.iter().any(|p| p.is_given())
-            || self.paths_file.is_some()
-            || self.split_paths_file.is_some()
+        !self.source().is_empty()
+    }
+
+    /// Data for all splits, and for each.
+    fn lists(&self) -> [&Given<Vec<String>>; 4] {
+        [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths]
     }
 
     /// The words of `--data-path`, and datasets of training, validation and test, from the line or from files.
@@ -111,6 +112,9 @@ impl Samples {
                 refuse!("--data-args-path: cannot be combined with --data-path, which says the same");
             }
             paths = read("--data-args-path", file)?.split_whitespace().map(str::to_owned).collect();
+            if paths.is_empty() {
+                bail!("{}: expected datasets, found none", self.source());
+            }
         }
         let mut of_splits = each.map(|paths| paths.value.clone());
         if let Some(file) = &self.split_paths_file {
@@ -118,12 +122,9 @@ impl Samples {
             if each.iter().any(|paths| paths.is_given()) {
                 refuse!("{FLAG}: cannot be combined with --train-data-path and its like, which say the same");
             }
-            let form = || {
-                format!(
-                    "{FLAG} {}: expected {{\"train\": [..], \"valid\": [..], \"test\": [..]}}",
-                    file.display()
-                )
-            };
+            let name = file.display();
+            let form =
+                || format!(r#"{FLAG} {name}: expected {{"train": [..], "valid": [..], "test": [..]}}"#);
             let all: BTreeMap<String, Vec<Word>> =
                 serde_json::from_str(&read(FLAG, file)?).with_context(form)?;
             if let Some(other) = all.keys().find(|key| !SPLITS.contains(&key.as_str())) {
@@ -131,8 +132,24 @@ impl Samples {
             }
             let words = |split: &str| all.get(split).into_iter().flatten().map(ToString::to_string).collect();
             of_splits = SPLITS.map(words);
+            if of_splits.iter().all(Vec::is_empty) {
+                bail!("{}, found no dataset", form());
+            }
         }
         Ok((paths, of_splits))
+    }
+
+    /// The flags that name the data, and the files if those do.
+    fn source(&self) -> String {
+        let file = |flag, file: &Option<PathBuf>| Some(format!("{flag} {}", file.as_ref()?.display()));
+        let files = [
+            file("--data-args-path", &self.paths_file),
+            file("--per-split-data-args-path", &self.split_paths_file),
+            self.mock.then(|| "--mock-data".to_owned()),
+        ];
+        let given = PATHS.iter().zip(self.lists()).filter(|(_, paths)| paths.is_given());
+        let flags = given.map(|(flag, _)| (*flag).to_owned()).chain(files.into_iter().flatten());
+        flags.collect::<Vec<_>>().join(", ")
     }
 
     /// Shares of training, validation and test data.
@@ -249,6 +266,9 @@ fn pads_less(upstream: Upstream, variable: bool, no_pad: bool) -> bool {
     }
     no_pad || (variable && upstream == Upstream::V2_0_0)
 }
+
+/// The flags of [`Samples::lists`].
+const PATHS: [&str; 4] = ["--data-path", "--train-data-path", "--valid-data-path", "--test-data-path"];
 
 /// Keys of `--per-split-data-args-path`.
 const SPLITS: [&str; 3] = ["train", "valid", "test"];
@@ -403,7 +423,7 @@ pub(super) fn data(
         (pretraining(all, paths, per_split, seq_length, resets, ids, filler)?, RowLayout::Packed)
     };
     let (sampler, stretch) = (o.sampler()?, o.stretch(seq_length));
-    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4, beyond })
+    Ok(DataConfig { kind, flag: o.source(), sampler, layout, stretch, ahead: 4, beyond })
 }
 
 /// Samples that stand in a file as they are taken.

@@ -442,6 +442,7 @@ mod tests {
             ("glm4_moe", 8),
             ("minimax_m2", 8),
             ("hy_v3", 8),
+            ("bailing_moe", 4),
         ] {
             let mut file = json!({
                 "model_type": class, "hidden_size": 512, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 100,

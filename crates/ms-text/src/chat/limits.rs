@@ -29,6 +29,10 @@ pub(super) fn add(environment: &mut Environment<'static>) {
 
 fn indent(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
     let args = checked("indent", args)?;
+    if let Some(other) = args.first().filter(|value| value.as_str().is_none()) {
+        let what = format!("indent: expected a text, found {}", other.kind());
+        return Err(Error::new(ErrorKind::InvalidOperation, what));
+    }
     state.apply_filter("indent()", &args)
 }
 

@@ -2,8 +2,11 @@
 
 mod limits;
 mod nothing;
+mod operators;
+mod order;
 mod python;
 mod source;
+mod texts;
 
 use crate::{Error, Result, python_json};
 use chrono::format::{Item, Numeric, StrftimeItems};
@@ -52,6 +55,8 @@ impl ChatTemplate {
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         limits::add(&mut environment);
         nothing::add(&mut environment);
+        order::add(&mut environment);
+        texts::add(&mut environment);
         python::add(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function(
@@ -148,6 +153,9 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
         ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
     };
     args.assert_all_used()?;
+    if value.is_undefined() {
+        return Err(minijinja::Error::new(ErrorKind::UndefinedError, "tojson: expected a value"));
+    }
     let json = serde_json::to_value(value)
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, "not a JSON value").with_source(e))?;
     Ok(Value::from(style.dumps(&json)))
@@ -210,6 +218,8 @@ mod tests {
         assert_eq!(render(source).unwrap(), r#"{"a":[1,2],"b":"\u00e9"}"#);
         let error = render("{{ 1 | tojson(separators=[',']) }}").unwrap_err().to_string();
         assert!(error.contains("two separators, found 1"), "{error}");
+        let error = render("{{ messages.x | tojson }}").unwrap_err().to_string();
+        assert!(error.contains("tojson: expected a value"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Filter that hands on what a loop goes over.
+/// Filter that hands on what a loop goes over, as a list where the engine would not know how long it is.
 pub(super) const IN_TURN: &str = "in_turn";
 
 /// Gives an environment filters a second time, under names that no template has, behind a check that there is a list.
@@ -27,8 +27,13 @@ macro_rules! add_of_lists {
 
 /// Gives an environment these filters.
 pub(super) fn add(environment: &mut Environment<'static>) {
-    environment.add_filter(IN_TURN, |value: &Value| listed(value).map(|()| value.clone()));
-    add_of_lists!(environment: list join sort unique reverse sum min max groupby);
+    environment.add_filter(IN_TURN, |value: &Value| -> Result<Value> {
+        listed(value)?;
+        let counted = value.kind() != ValueKind::String
+            && (value.kind() != ValueKind::Iterable || value.len().is_some());
+        if counted { Ok(value.clone()) } else { Ok(value.try_iter()?.collect()) }
+    });
+    add_of_lists!(environment: list unique reverse sum);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("first", |value: &Value| match value.kind() {
@@ -102,6 +107,7 @@ mod tests {
         }
         for (source, want) in [
             ("{% for x in [1, 2] if x > 1 %}{{ loop.index }}{{ x }}{% endfor %}", "12"),
+            ("{% for x in 'ab' %}{{ loop.length }}{{ loop.last }}{% endfor %}", "2False2True"),
             (
                 "{% for x in [3, 4][::-1] %}{{ x }}{% endfor %}{% for x in [][::-1] %}{{ x }}{% endfor %}",
                 "43",

@@ -5,12 +5,13 @@
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
-use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::limits::{widths_within, within};
 use super::nothing::listed;
 use super::source::{IN_STEPS, PERCENT};
-use crate::{python_case, python_json};
+use super::texts::{is_float, text_of};
+use crate::python_case;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -19,24 +20,17 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
     environment.add_filter(IN_STEPS, in_steps);
-    environment.add_filter("capitalize", |text: String| python_case::capitalize(&text));
-    environment.add_filter("center", |text: String, width: Option<usize>| {
-        within("center", width.unwrap_or(80)).map(|width| centred(&text, width, ' '))
+    environment
+        .add_filter("capitalize", |value: &Value| text_of(value).map(|text| python_case::capitalize(&text)));
+    environment.add_filter("center", |value: &Value, width: Option<usize>| -> Result<String> {
+        Ok(centred(&text_of(value)?, within("center", width.unwrap_or(80))?, ' '))
     });
     environment.add_filter("int", int);
     environment.add_filter("float", float);
-    environment.add_filter("wordcount", |text: String| words(&text));
+    environment.add_filter("wordcount", |value: &Value| text_of(value).map(|text| words(&text)));
     environment.add_filter("truncate", truncate);
     environment.add_filter("striptags", minijinja_contrib::filters::striptags);
     environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
-    environment.set_formatter(|out, state, value| match text(value)? {
-        Some(text) => out.write_str(&text).map_err(Error::from),
-        None => escape_formatter(out, state, value),
-    });
-    environment.add_filter("string", |value: &Value| match value.as_str() {
-        Some(_) => Ok(value.clone()),
-        None => text(value).map(|text| text.unwrap_or_else(|| value.to_string()).into()),
-    });
     // The engine's own goes over null, as if it were an empty list.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // What has a length and places: texts and dicts, too, and what is undefined.
@@ -44,6 +38,8 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("divisibleby", divisible);
+    environment.add_test("even", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(0)));
+    environment.add_test("odd", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(1)));
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
@@ -117,68 +113,10 @@ fn divisible(value: &Value, by: &Value) -> Result<bool> {
     Ok(i128::try_from(percent(value, by)?).is_ok_and(|rest| rest == 0))
 }
 
-fn is_float(v: &Value) -> bool {
-    v.kind() == ValueKind::Number && !v.is_integer()
-}
-
-/// `str` of what Python writes in another way than the engine: floats, lists, tuples and dicts.
-fn text(value: &Value) -> Result<Option<String>> {
-    if !is_list(value) && value.kind() != ValueKind::Map {
-        return Ok(float_text(value));
-    }
-    let mut out = String::new();
-    repr(&mut out, value, 0)?;
-    Ok(Some(out))
-}
-
-/// Whether it is a list or tuple; slices and sums of lists are values that are gone over, with a length.
-fn is_list(value: &Value) -> bool {
-    value.kind() == ValueKind::Seq || (value.kind() == ValueKind::Iterable && value.len().is_some())
-}
-
-/// `str` of a float, whose exponent form the engine does not have.
-fn float_text(value: &Value) -> Option<String> {
-    let number = is_float(value).then(|| f64::try_from(value.clone()).ok())?;
-    number.filter(|number| number.is_finite()).map(python_json::float_repr)
-}
-
-/// Most lists and dicts in each other that are written, and most bytes: a list may hold another many times.
-const MOST_DEPTH: usize = 200;
-const MOST_BYTES: usize = 1 << 26;
-
-/// `repr` of a value.
-fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
-    if depth > MOST_DEPTH || out.len() > MOST_BYTES {
-        return Err(wrong("lists and dicts in each other are too deep or too long to be written"));
-    }
-    match value.kind() {
-        ValueKind::String => out.push_str(&python_json::string_repr(value.as_str().unwrap_or_default())),
-        _ if is_list(value) => {
-            out.push(if value.is_tuple() { '(' } else { '[' });
-            for (i, item) in value.try_iter()?.enumerate() {
-                out.push_str(if i > 0 { ", " } else { "" });
-                repr(out, &item, depth + 1)?;
-            }
-            out.push_str(match (value.is_tuple(), value.len()) {
-                (true, Some(1)) => ",)",
-                (true, _) => ")",
-                (false, _) => "]",
-            });
-        }
-        ValueKind::Map => {
-            out.push('{');
-            for (i, key) in value.try_iter()?.enumerate() {
-                out.push_str(if i > 0 { ", " } else { "" });
-                repr(out, &key, depth + 1)?;
-                out.push_str(": ");
-                repr(out, &value.get_item(&key)?, depth + 1)?;
-            }
-            out.push('}');
-        }
-        ValueKind::Undefined => out.push_str("Undefined"),
-        _ => out.push_str(&float_text(value).unwrap_or_else(|| value.to_string())),
-    }
-    Ok(())
+/// `value % 2`.
+fn remainder_by_2(value: &Value) -> Result<Value> {
+    let two = Value::from(2);
+    if value.as_str().is_some() { Err(cannot(value, &two)) } else { percent(value, &two) }
 }
 
 fn cannot(left: &Value, right: &Value) -> Error {

@@ -1,6 +1,7 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
 use super::nothing::IN_TURN;
+use super::operators::replaced;
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
@@ -21,6 +22,7 @@ const DEEPEST: usize = 500;
 /// - What a loop goes over is checked, for the engine goes over null.
 /// - Slices whose step is not written as a number above 0 are a filter: those of the engine that go backwards do not stop before
 ///   the first element, and not at all in an empty list.
+/// - Comparisons by order are filters, and what `~` joins is made texts by one.
 ///
 /// # Errors
 /// What there is too much of, for a tag that goes deeper, or a template with more `elif`, than any of a conversation.
@@ -56,7 +58,7 @@ pub(super) fn prepared(source: &str) -> Result<String, String> {
         if length.is_none() {
             out.push_str(tag);
         } else {
-            out.push_str(&formatted(&checked(&sliced(block(tag)))));
+            out.push_str(&replaced(&formatted(&checked(&sliced(block(tag))))));
         }
         if length.is_some() && tag.starts_with("{%") && words(tag) == "raw" {
             let end = rest
@@ -264,7 +266,7 @@ fn code_end(code: &str, end: &str) -> Option<usize> {
 }
 
 /// Bytes of the literal text that `code` begins with; `None` if it does not end.
-fn text_length(code: &str) -> Option<usize> {
+pub(super) fn text_length(code: &str) -> Option<usize> {
     let quote = code.chars().next()?;
     let mut escaped = false;
     for (i, c) in code.char_indices().skip(1) {
@@ -363,7 +365,7 @@ fn operators(code: &str) -> Vec<usize> {
     found
 }
 
-fn is_of_word(c: char) -> bool {
+pub(super) fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
@@ -395,12 +397,12 @@ fn operand_length(code: &str) -> usize {
 }
 
 /// Bytes of a name or a number.
-fn word(code: &str) -> usize {
+pub(super) fn word(code: &str) -> usize {
     code.find(|c: char| !is_of_word(c)).unwrap_or(code.len())
 }
 
 /// Bytes of brackets and what they hold.
-fn brackets(code: &str) -> usize {
+pub(super) fn brackets(code: &str) -> usize {
     let (mut at, mut depth) = (0, 0);
     while let Some(c) = code[at..].chars().next() {
         match c {
@@ -436,11 +438,11 @@ mod tests {
             ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text((a, 2)) }}"),
             (
                 "{{ '%s' % a.b[0]|upper ~ 'c' % 'd' }}",
-                "{{ '%s' |percent_of_text(a.b[0]|upper) ~ 'c' |percent_of_text('d') }}",
+                "{{ '%s' |percent_of_text(a.b[0]|upper)|string ~ 'c' |percent_of_text('d')|string }}",
             ),
             ("{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%", "{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%"),
             ("{% if x['a'] % 2 == 0 -%}", "{% if x['a'] |percent_of_text(2) == 0 -%}"),
-            ("{{ (a ~ b) % c % d }}", "{{ (a ~ b) |percent_of_text(c) |percent_of_text(d) }}"),
+            ("{{ (a ~ b) % c % d }}", "{{ (a|string ~ b|string) |percent_of_text(c) |percent_of_text(d) }}"),
             ("{{ 2 * f(a % b) + a % b ** 2 }}", "{{ 2 * f(a |percent_of_text(b)) + a % b ** 2 }}"),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
             ("{%- for a, b in c.d('in')[1:] -%}", "{%- for a, b in (c.d('in')[1:])|in_turn -%}"),

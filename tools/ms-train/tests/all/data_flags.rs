@@ -56,6 +56,33 @@ fn files_name_the_datasets_that_flags_would_name() {
         let message = refused(&mut command(dir.path(), flags), code);
         assert!(message.contains(why), "{flags}: {message}");
     }
+    // What they name is theirs.
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("none.txt", "nowhere");
+    write("none.json", r#"{"train": ["a"], "valid": ["nowhere"]}"#);
+    write("mixed.txt", "0.7 a b a");
+    write("empty.txt", " \n");
+    write("empty.json", r#"{"train": []}"#);
+    for (flags, whose, why) in [
+        ("--data-args-path none.txt", "--data-args-path none.txt: ", "nowhere.idx"),
+        ("--data-args-path mixed.txt", "--data-args-path mixed.txt: 0.7 a b a: expected every second", ""),
+        ("--data-args-path empty.txt", "--data-args-path empty.txt: expected datasets, found none", ""),
+        ("--per-split-data-args-path none.json", "--per-split-data-args-path none.json: ", "nowhere.idx"),
+        (
+            "--per-split-data-args-path empty.json",
+            "--per-split-data-args-path empty.json: expected {",
+            "no dataset",
+        ),
+        (
+            "--train-data-path a --test-data-path nowhere",
+            "--train-data-path, --test-data-path: ",
+            "nowhere.idx",
+        ),
+        ("--data-path nowhere", "--data-path: ", "nowhere.idx"),
+    ] {
+        let message = refused(&mut command(dir.path(), flags), 1);
+        assert!(message.contains(whose) && message.contains(why), "{flags}: {message}");
+    }
     std::fs::write(dir.path().join("splits.json"), r#"{"training": ["a"]}"#).unwrap();
     let message = refused(&mut command(dir.path(), "--per-split-data-args-path splits.json"), 1);
     assert!(message.contains("found training"), "{message}");

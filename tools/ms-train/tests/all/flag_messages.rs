@@ -50,6 +50,17 @@ fn a_flag_that_changes_nothing_without_another_is_named() {
 }
 
 #[test]
+fn what_a_trace_does_not_hold_is_named() {
+    let flags = ["--profile-record-shapes", "--profile-with-memory", "--profile-with-stack"];
+    let said = warnings(&format!("--profile {} --profile-export-type db", flags.join(" ")));
+    let held = "have no effect here: traces hold no shapes, call stacks and allocations";
+    assert!(said.contains(&format!("{} {held}", flags.join(", "))), "{said}");
+    assert!(said.contains("--profile-export-type has no effect here: traces are written as JSON"), "{said}");
+    let said = warnings("--profile --profile-export-type text --profile-with-cpu --profile-level level1");
+    assert!(!said.contains("--profile"), "{said}");
+}
+
+#[test]
 fn an_iteration_that_teaches_nothing_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.safetensors");

@@ -113,7 +113,11 @@ fn replicas_are_compared_when_that_is_asked_for() {
 fn a_trace_holds_the_ranks_that_are_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let ranks = |more: &str| -> BTreeSet<usize> {
-        let flags = "--nproc-per-node 2 --micro-batch-size 2 --json --profile --profile-step-start 0 --profile-step-end 1";
+        // The first iteration.
+        let steps = if more.contains("head") { [1, 2] } else { [0, 1] };
+        let [start, end] = steps.map(|step| step.to_string());
+        let steps = format!("--profile-step-start {start} --profile-step-end {end}");
+        let flags = format!("--nproc-per-node 2 --micro-batch-size 2 --json --profile {steps}");
         let save = dir.path().join("p");
         let (said, _) = run(dir.path(), 1, &format!("{flags} --profile-save-path {} {more}", save.display()));
         let report: Value = serde_json::from_str(&said).unwrap();
@@ -127,6 +131,9 @@ fn a_trace_holds_the_ranks_that_are_asked_for() {
     let mut command = ms_train();
     command.args(model()).args(["--dry-run", "--profile-ranks", "1"]);
     assert!(refused(&mut command, 2).contains("--profile-ranks: expected -1 or ranks below 1, found 1"));
+    let mut command = ms_train();
+    command.args(model()).args("--dry-run --upstream head --profile --profile-step-start 0".split(' '));
+    assert!(refused(&mut command, 2).contains("--profile-step-start: expected at least 1, found 0"));
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod avx2;
 mod avx512;
 mod portable;
 
+use std::marker::PhantomData;
+
 use bytemuck::{Pod, Zeroable};
 
 use super::body::{LINE, ZERO, code, scale, scale_of};
@@ -114,6 +116,26 @@ pub(super) trait Body: Sized {
     /// # Safety
     /// As for [`Body::begin`], between `begin` and `end`.
     unsafe fn add(tile: &mut Tile<'_, Self>);
+}
+
+/// A thread that is prepared for the tiles of a body, until dropped.
+struct Ready<B: Body>(PhantomData<B>);
+
+impl<B: Body> Ready<B> {
+    /// # Safety
+    /// As for [`Body::begin`].
+    unsafe fn new() -> Self {
+        // SAFETY: the caller's promise; `drop` ends it.
+        unsafe { B::begin() };
+        Self(PhantomData)
+    }
+}
+
+impl<B: Body> Drop for Ready<B> {
+    fn drop(&mut self) {
+        // SAFETY: begun by `new`.
+        unsafe { B::end() }
+    }
 }
 
 /// Rounds up to a line of `x`.
@@ -223,10 +245,9 @@ pub(super) unsafe fn product<B: Body, E: Element>(
                     sums.fill(0.0);
                     // SAFETY: the caller's promise.
                     unsafe {
-                        B::begin();
+                        let _ready = Ready::<B>::new();
                         let rounded = &rounded[first * width_of_tile..];
                         add_lines::<B>(sums, &codes[first * width_of_tile * LINE..], rounded, lines, weight);
-                        B::end();
                     }
                     let mut scales = [0f32; 64];
                     for (scale, row) in scales.iter_mut().zip(weight.bytes.chunks_exact(width)) {
@@ -270,4 +291,50 @@ unsafe fn add_lines<B: Body>(
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    thread_local!(static BEGUN: Cell<i32> = const { Cell::new(0) });
+
+    struct Panics;
+
+    impl Body for Panics {
+        const ROWS: usize = 1;
+        const COLS: usize = 1;
+        type Code = i8;
+
+        fn kept(code: i32) -> i8 {
+            code as i8
+        }
+
+        unsafe fn begin() {
+            BEGUN.set(BEGUN.get() + 1);
+        }
+
+        unsafe fn end() {
+            BEGUN.set(BEGUN.get() - 1);
+        }
+
+        unsafe fn pack(_: &mut [i8], _: Rows<'_>, _: usize) {
+            assert_ne!(BEGUN.get(), 1, "begun");
+        }
+
+        unsafe fn add(_: &mut Tile<'_, Self>) {}
+    }
+
+    #[test]
+    fn a_unit_that_panics_gives_back_what_it_began_with() {
+        let (cpu, mut y, bytes) = (Cpu::single(), [0f32], vec![0; row_bytes(1)]);
+        let dims = Dims { m: 1, n: 1, k: 1 };
+        // SAFETY: this body needs nothing.
+        let run = || unsafe { product::<Panics, f32>(&cpu, &mut y, &[1.0], &bytes, None, dims) };
+        catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+        assert_eq!(BEGUN.get(), 0);
+    }
 }

@@ -324,9 +324,11 @@ const LING: Class = class!(
     ["bailing_moe", "bailing_moe_v2"],
     "BailingMoeV2ForCausalLM",
     |c| {
+        c.groups = 4;
+        c.head_dim = 128;
         c.qk_norm = QkNorm::PerHead;
-        c.rope = Rope { fraction: 0.5, ..Rope::plain(10_000.0) };
-        c.max_positions = 16_384;
+        c.rope = Rope { fraction: 0.5, ..Rope::plain(600_000.0) };
+        c.max_positions = 32_768;
         c.moe = experts(NOAUX);
     },
     &[

@@ -1,0 +1,303 @@
+//! Operators that the engine computes otherwise than Jinja: `~`, which writes floats, lists and dicts in its own way, and
+//! comparisons by order, which it makes of any two values.
+
+use super::source::{brackets, is_of_word, text_length, word};
+
+/// Filter for a comparison, or a chain of them: a value, then pairs of an operator and a value.
+pub(super) const COMPARED: &str = "compared";
+
+/// A tag with filters in place of comparisons by order, and `string` behind what `~` joins.
+pub(super) fn replaced(tag: &str) -> String {
+    let (begin, end) = inner(tag);
+    match rewritten(&tag[begin..end]) {
+        Some(code) => format!("{}{code}{}", &tag[..begin], &tag[end..]),
+        None => tag.to_owned(),
+    }
+}
+
+/// Where the expressions of a tag stand: behind its name, if it has one, and between the marks that control blanks.
+fn inner(tag: &str) -> (usize, usize) {
+    let end = 2 + tag[2..tag.len() - 2].trim_end_matches(['-', '+']).len();
+    let blanks = |at: usize| at + (tag[at..end].len() - tag[at..end].trim_start().len());
+    let begin = 2 + (tag[2..end].len() - tag[2..end].trim_start_matches(['-', '+']).len());
+    if tag.starts_with("{%") {
+        let name = blanks(begin);
+        (name + word(&tag[name..end]), end)
+    } else {
+        (begin, end)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Blank,
+    Text,
+    Word,
+    Brackets,
+    Symbol,
+}
+
+/// A piece of code; what stands in brackets is rewritten already.
+struct Token {
+    kind: Kind,
+    code: String,
+}
+
+impl Token {
+    fn is(&self, kind: Kind, code: &str) -> bool {
+        self.kind == kind && self.code == code
+    }
+
+    /// Whether a value may end here.
+    fn ends_value(&self) -> bool {
+        match self.kind {
+            Kind::Text | Kind::Brackets => true,
+            Kind::Word => !WORDS.contains(&&*self.code),
+            Kind::Blank | Kind::Symbol => false,
+        }
+    }
+}
+
+/// Words that are operators.
+const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
+
+const ORDERS: [&str; 4] = ["<", "<=", ">", ">="];
+
+/// Code with other operators; `None` if brackets or texts do not end.
+fn rewritten(code: &str) -> Option<String> {
+    if !code.contains(['<', '>', '~']) && !code.contains("cycle") {
+        return Some(code.to_owned());
+    }
+    let mut out = String::with_capacity(code.len());
+    let (mut segment, mut after_is) = (Vec::new(), false);
+    let mut tokens = tokens(code)?.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        // The name of a test is none of the words, whatever it is; nor is a `not` before it.
+        let named = after_is && token.kind == Kind::Word;
+        after_is = match token.kind {
+            Kind::Blank => after_is,
+            Kind::Word => token.code == "is" || named && token.code == "not",
+            _ => false,
+        };
+        let separates = match token.kind {
+            Kind::Symbol => [",", ":", "="].contains(&&*token.code),
+            Kind::Word if named => false,
+            Kind::Word if token.code == "not" => {
+                // `not in` compares.
+                let blank = tokens.next_if(|next| next.kind == Kind::Blank);
+                let compares = !segment.is_empty() && tokens.peek().is_some_and(|t| t.is(Kind::Word, "in"));
+                if !compares {
+                    out.push_str(&compared(std::mem::take(&mut segment)));
+                    out.push_str("not");
+                } else {
+                    segment.push(token);
+                }
+                match (compares, blank) {
+                    (true, blank) => segment.extend(blank),
+                    (false, Some(blank)) => out.push_str(&blank.code),
+                    (false, None) => {}
+                }
+                continue;
+            }
+            Kind::Word => ["and", "or", "if", "else"].contains(&&*token.code),
+            _ => false,
+        };
+        if separates {
+            out.push_str(&compared(std::mem::take(&mut segment)));
+            out.push_str(&token.code);
+        } else {
+            segment.push(token);
+        }
+    }
+    out.push_str(&compared(segment));
+    Some(out)
+}
+
+/// The pieces of code; `None` if brackets or texts do not end.
+fn tokens(code: &str) -> Option<Vec<Token>> {
+    let (mut at, mut out) = (0, Vec::<Token>::new());
+    while let Some(c) = code[at..].chars().next() {
+        let rest = &code[at..];
+        let symbols = ["==", "!=", "<=", ">=", "**", "//"];
+        let (kind, length) = match c {
+            '\'' | '"' => (Kind::Text, text_length(rest)?),
+            '(' | '[' | '{' => (Kind::Brackets, brackets(rest)),
+            _ if c.is_whitespace() => (Kind::Blank, rest.len() - rest.trim_start().len()),
+            _ if c.is_ascii_digit() && !out.last().is_some_and(|t| t.is(Kind::Symbol, ".")) => {
+                (Kind::Word, number(rest))
+            }
+            _ if is_of_word(c) => (Kind::Word, word(rest)),
+            _ => (Kind::Symbol, if symbols.iter().any(|s| rest.starts_with(s)) { 2 } else { c.len_utf8() }),
+        };
+        let mut code = rest[..length].to_owned();
+        if kind == Kind::Brackets {
+            let closed = length > 1 && rest[..length].ends_with([')', ']', '}']);
+            let inside = if closed { &rest[1..length - 1] } else { return None };
+            code = format!("{c}{}{}", rewritten(inside)?, &rest[length - 1..length]);
+            // Of no values the engine does not take one in turn, but ends the program.
+            let nothing = inside.trim().is_empty() || inside.trim_start().starts_with('*');
+            let mut before = out.iter_mut().rev().filter(|token| token.kind != Kind::Blank);
+            if let (Some(name), Some(dot)) = (before.next(), before.next())
+                && c == '('
+                && nothing
+                && dot.is(Kind::Symbol, ".")
+                && name.is(Kind::Word, "cycle")
+            {
+                name.code.push_str("_of_nothing");
+            }
+        }
+        out.push(Token { kind, code });
+        at += length;
+    }
+    Some(out)
+}
+
+/// Bytes of a number.
+fn number(code: &str) -> usize {
+    let digits = |at: usize| at + code[at..].len() - code[at..].trim_start_matches(is_of_word).len();
+    let is_digit = |at: usize| code[at..].starts_with(|c: char| c.is_ascii_digit());
+    let mut at = digits(0);
+    if code[at..].starts_with('.') && is_digit(at + 1) {
+        at = digits(at + 1);
+    }
+    if code[..at].ends_with(['e', 'E']) && code[at..].starts_with(['+', '-']) && is_digit(at + 1) {
+        at = digits(at + 1);
+    }
+    at
+}
+
+/// An expression without `and` and the like, in which comparisons by order are filters.
+fn compared(segment: Vec<Token>) -> String {
+    let (mut operators, mut operands) = (Vec::<String>::new(), vec![Vec::new()]);
+    let mut after_is = false;
+    for token in segment {
+        let named = after_is && token.kind == Kind::Word;
+        after_is =
+            token.is(Kind::Word, "is") || after_is && (token.kind == Kind::Blank || token.code == "not");
+        let compares = match token.kind {
+            Kind::Symbol => ORDERS.contains(&&*token.code) || ["==", "!="].contains(&&*token.code),
+            Kind::Word => !named && ["in", "not"].contains(&&*token.code),
+            _ => false,
+        };
+        if compares {
+            operators.push(token.code);
+            operands.push(Vec::new());
+        } else if let Some(operand) = operands.last_mut() {
+            operand.push(token);
+        }
+    }
+    let is_order = |operator: &String| ORDERS.contains(&&**operator);
+    let symbols = operators.iter().all(|o| is_order(o) || ["==", "!="].contains(&&**o));
+    let empty = |operand: &Vec<Token>| operand.iter().all(|token| token.kind == Kind::Blank);
+    let as_filter = symbols && operators.iter().any(is_order) && !operands.iter().any(empty);
+    let mut operands = operands.into_iter();
+    let first = operands.next().unwrap_or_default();
+    if !as_filter {
+        let others = operators.into_iter().zip(operands).map(|(operator, operand)| operator + &sum(operand));
+        return sum(first) + &others.collect::<String>();
+    }
+    let (simple, first) = (is_simple(&first), sum(first));
+    let (before, value, _) = trimmed(&first);
+    let mut out = format!("{before}{}|{COMPARED}(", bracketed(value, simple));
+    let mut behind = String::new();
+    for (i, (operator, operand)) in operators.into_iter().zip(operands).enumerate() {
+        let operand = sum(operand);
+        let (_, value, after) = trimmed(&operand);
+        out.push_str(&format!("{}'{operator}', {value}", if i > 0 { ", " } else { "" }));
+        after.clone_into(&mut behind);
+    }
+    out + ")" + &behind
+}
+
+/// A sum, of whose terms those with `~` join texts.
+fn sum(tokens: Vec<Token>) -> String {
+    let (mut out, mut term, mut value) = (String::new(), Vec::new(), false);
+    for token in tokens {
+        if value && (token.is(Kind::Symbol, "+") || token.is(Kind::Symbol, "-")) {
+            out.push_str(&joined(&std::mem::take(&mut term)));
+            out.push_str(&token.code);
+            value = false;
+            continue;
+        }
+        value = if token.kind == Kind::Blank { value } else { token.ends_value() };
+        term.push(token);
+    }
+    out + &joined(&term)
+}
+
+/// What `~` joins, each made a text as Python writes it.
+fn joined(tokens: &[Token]) -> String {
+    let parts: Vec<&[Token]> = tokens.split(|token| token.is(Kind::Symbol, "~")).collect();
+    let code = |part: &[Token]| part.iter().map(|token| &*token.code).collect::<String>();
+    if parts.len() == 1 {
+        return code(tokens);
+    }
+    let text = |part: &&[Token]| {
+        let whole = code(part);
+        let mut values = part.iter().filter(|token| token.kind != Kind::Blank);
+        if values.all(|token| token.kind == Kind::Text) {
+            return whole;
+        }
+        let (before, value, behind) = trimmed(&whole);
+        format!("{before}{}|string{behind}", bracketed(value, is_simple(part)))
+    };
+    parts.iter().map(text).collect::<Vec<_>>().join("~")
+}
+
+/// Whether a filter behind this applies to all of it.
+fn is_simple(tokens: &[Token]) -> bool {
+    let mut values = tokens.iter().filter(|token| token.kind != Kind::Blank);
+    values.all(|t| t.ends_value() || t.is(Kind::Symbol, ".") || t.is(Kind::Symbol, "|"))
+}
+
+fn bracketed(value: &str, simple: bool) -> String {
+    if simple { value.to_owned() } else { format!("({value})") }
+}
+
+/// The blanks before, the code, and the blanks behind.
+fn trimmed(code: &str) -> (&str, &str, &str) {
+    let start = code.len() - code.trim_start().len();
+    let value = code.trim();
+    (&code[..start], value, &code[start + value.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_become_filters_with_their_operands() {
+        for (source, want) in [
+            ("{{ a < b }}", "{{ a|compared('<', b) }}"),
+            (
+                "{%- if not a.b[0]|length > 1 + c and d -%}",
+                "{%- if not a.b[0]|length|compared('>', 1 + c) and d -%}",
+            ),
+            ("{{ -a <= b == c }}", "{{ (-a)|compared('<=', b, '==', c) }}"),
+            ("{{ a == b ~ 'c' }}", "{{ a == b|string ~ 'c' }}"),
+            ("{{ 'a' ~ 1e-5 - 2 * b ~ \"c\" }}", "{{ 'a' ~ 1e-5|string - (2 * b)|string ~ \"c\" }}"),
+            (
+                "{{ 'a' ~ -b ~ (c ~ d) if e < f else g ~ h }}",
+                "{{ 'a' ~ (-b)|string ~ (c|string ~ d|string)|string if e|compared('<', f) else g|string ~ h|string }}",
+            ),
+            ("{% set a = b ~ c %}", "{% set a = b|string ~ c|string %}"),
+            (
+                "{% for a in b if a is not in c ~ d or e not in f %}",
+                "{% for a in b if (a is not in c)|string ~ d|string or e not in f %}",
+            ),
+            ("{{ a in b < c }}{{ '<' ~ '~' }}", "{{ a in b < c }}{{ '<' ~ '~' }}"),
+            (
+                "{{ f(a=b ~ 'c', d={'e': g > 1.5}) }}",
+                "{{ f(a=b|string ~ 'c', d={'e': g|compared('>', 1.5)}) }}",
+            ),
+            ("{{ a ~ (b }}{{ a < }}", "{{ a ~ (b }}{{ a < }}"),
+            (
+                "{{ loop.cycle() ~ loop.cycle('a') }}",
+                "{{ loop.cycle_of_nothing()|string ~ loop.cycle('a')|string }}",
+            ),
+        ] {
+            let tags = source.split_inclusive("}}").filter(|tag| tag.starts_with('{') && tag.len() > 3);
+            assert_eq!(tags.map(replaced).collect::<String>(), want, "{source}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Comparisons by order, which Python makes of two numbers, two texts, two lists or two tuples, and of nothing else.
+//!
+//! # Source
+//! Python 3.11, `__lt__` and its like of the built-in types; Jinja 3.1, `filters.py` and `tests.py`.
+
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
+use std::cmp::Ordering;
+
+use super::nothing::listed;
+use super::operators::COMPARED;
+use super::texts::is_list;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Lists in each other that are compared.
+const MOST_DEPTH: usize = 200;
+
+/// Gives an environment these filters and tests.
+pub(super) fn add(environment: &mut Environment<'static>) {
+    environment.add_filter(COMPARED, |value: &Value, others: Rest<Value>| chain(value, &others));
+    for (operator, names) in [
+        ("<", &["lt", "lessthan", "<"][..]),
+        ("<=", &["le", "<="]),
+        (">", &["gt", "greaterthan", ">"]),
+        (">=", &["ge", ">="]),
+    ] {
+        for name in names {
+            environment.add_test(*name, move |a: &Value, b: &Value| holds(operator, a, b));
+        }
+    }
+    environment.add_filter("sort()", filters::sort);
+    environment.add_filter("min()", filters::min);
+    environment.add_filter("max()", filters::max);
+    environment.add_filter("groupby()", filters::groupby);
+    environment
+        .add_filter("sort", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("sort", state, args));
+    environment.add_filter("min", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("min", state, args));
+    environment.add_filter("max", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("max", state, args));
+    environment
+        .add_filter("groupby", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("groupby", state, args));
+}
+
+/// `a < b == c` and the like: whether each two neighbours are so.
+fn chain(first: &Value, others: &[Value]) -> Result<bool> {
+    let mut left = first;
+    for pair in others.chunks_exact(2) {
+        if !holds(pair[0].as_str().unwrap_or_default(), left, &pair[1])? {
+            return Ok(false);
+        }
+        left = &pair[1];
+    }
+    Ok(true)
+}
+
+fn holds(operator: &str, a: &Value, b: &Value) -> Result<bool> {
+    Ok(match operator {
+        "==" => a == b,
+        "!=" => a != b,
+        _ => order(operator, a, b, 0)?.is_some_and(|order| match operator {
+            "<" => order.is_lt(),
+            "<=" => order.is_le(),
+            ">" => order.is_gt(),
+            _ => order.is_ge(),
+        }),
+    })
+}
+
+/// Which of two values is the greater; `None` where one is no number.
+fn order(operator: &str, a: &Value, b: &Value, depth: usize) -> Result<Option<Ordering>> {
+    let number = |v: &Value| match v.kind() {
+        ValueKind::Bool => Some(Value::from(i64::from(v.is_true()))),
+        ValueKind::Number => Some(v.clone()),
+        _ => None,
+    };
+    if let (Some(a), Some(b)) = (number(a), number(b)) {
+        let nan = |v: &Value| !v.is_integer() && f64::try_from(v.clone()).is_ok_and(f64::is_nan);
+        return Ok(if nan(&a) || nan(&b) { None } else { Some(a.cmp(&b)) });
+    }
+    if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
+        return Ok(Some(a.cmp(b)));
+    }
+    if is_list(a) && is_list(b) && a.is_tuple() == b.is_tuple() && depth < MOST_DEPTH {
+        let differ = a.try_iter()?.zip(b.try_iter()?).find(|(a, b)| a != b);
+        return match differ {
+            Some((a, b)) => order(operator, &a, &b, depth + 1),
+            None => Ok(Some(a.len().cmp(&b.len()))),
+        };
+    }
+    let (a, b) = (a.kind(), b.kind());
+    let what = format!("{operator}: expected two numbers, two texts or two lists, found {a} and {b}");
+    Err(Error::new(ErrorKind::InvalidOperation, what))
+}
+
+/// A filter that sorts, behind a check that all values have an order.
+fn sorted(name: &str, state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = args.into_values();
+    let Some(list) = args.first() else { return state.apply_filter(&format!("{name}()"), &args) };
+    listed(list)?;
+    let named = |arg: &Value, name: &str| if arg.is_kwargs() { arg.get_attr(name).ok() } else { None };
+    let attribute = args[1..].iter().find_map(|arg| named(arg, "attribute").filter(|a| !a.is_undefined()));
+    let attribute = attribute.or(args.get(1).filter(|arg| name == "groupby" && !arg.is_kwargs()).cloned());
+    let keys = match &attribute {
+        None => list.clone(),
+        Some(attribute) => {
+            let by: Kwargs = [("attribute", attribute.clone())].into_iter().collect();
+            state.apply_filter("map", &[list.clone(), by.into()])?
+        }
+    };
+    // Several attributes are a list of keys.
+    if attribute.as_ref().and_then(Value::as_str).is_none_or(|text| !text.contains(',')) {
+        let mut keys = keys.try_iter()?;
+        if let Some(first) = keys.next() {
+            keys.try_for_each(|key| order(name, &first, &key, 0).map(drop))?;
+        }
+    }
+    state.apply_filter(&format!("{name}()"), &args)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ChatTemplate, GenerationPrompt};
+    use serde_json::json;
+
+    fn render(source: &str) -> Result<String, String> {
+        let template = ChatTemplate::new(source).map_err(|e| e.to_string())?;
+        let messages = json!([{"role": "user", "calls": null, "n": 2}, {"role": "user", "n": 1}]);
+        template.render(&messages, None, GenerationPrompt::Omit).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_has_an_order_is_compared_as_in_python() {
+        for (source, want) in [
+            ("{{ true > 0 }}{{ 1 < 1.5 }}{{ 2 <= true }}", "TrueTrueFalse"),
+            (
+                "{{ 'a' < 'b' }}{{ [1, 'a'] < [1, 'b'] }}{{ (1,) < (1, 2) }}{{ [] >= [0] }}",
+                "TrueTrueTrueFalse",
+            ),
+            ("{{ 1 < 2 < 3 }}{{ 1 < 3 < 2 }}{{ 1 == 1 < 2 }}{{ not 1 > 2 }}", "TrueFalseTrueTrue"),
+            ("{{ [3, 1, true]|select('gt', 1)|list }}{{ 2 is lt 3 }}", "[3]True"),
+            ("{{ messages|map(attribute='n')|sort }}{{ (messages|sort(attribute='n'))[0].n }}", "[1, 2]1"),
+            ("{% for m in messages|groupby('n') %}{{ m.grouper }}{% endfor %}{{ [1, 3]|max }}", "123"),
+        ] {
+            assert_eq!(render(source).as_deref(), Ok(want), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_has_none_is_an_error() {
+        for (source, found) in [
+            ("{{ none < 1 }}", "<: expected two numbers, two texts or two lists, found none and number"),
+            ("{{ messages[0].calls >= 1 }}", "found none and number"),
+            ("{{ 1 < 'a' }}", "found number and string"),
+            ("{{ other > 1 }}", "found undefined and number"),
+            ("{{ {} < {} }}", "found map and map"),
+            ("{{ (1,) < [1] }}", "found sequence and sequence"),
+            ("{{ [1, none]|sort }}", "sort: expected"),
+            ("{{ [1, 'a']|min }}", "min: expected"),
+            ("{{ messages|map(attribute='calls')|max }}", "max: expected"),
+            ("{{ messages|sort(attribute='calls') }}", "sort: expected"),
+            ("{{ none is lt 1 }}", "found none and number"),
+            ("{{ [1, none]|select('lt', 1)|list }}", "found none and number"),
+        ] {
+            let error = render(source).expect_err(source);
+            assert!(error.contains(found), "{source}: {error}");
+        }
+    }
+}

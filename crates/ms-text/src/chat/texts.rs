@@ -1,0 +1,208 @@
+//! Values as texts: what Python writes in another way than the engine, and filters that take anything for a text.
+//!
+//! # Source
+//! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
+
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
+
+use super::nothing::listed;
+use crate::python_json;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Gives an environment filters a second time, under names that no template has, behind one that makes their value a text.
+macro_rules! add_of_texts {
+    ($environment:ident: $($name:ident)*) => {$(
+        fn $name(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
+            let mut args = args.into_values();
+            if let Some(value) = args.first_mut()
+                && let Some(text) = text(value)?
+            {
+                *value = text.into();
+            }
+            state.apply_filter(concat!(stringify!($name), "()"), &args)
+        }
+        $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
+        $environment.add_filter(stringify!($name), $name);
+    )*};
+}
+
+/// Gives an environment these filters, and the way in which values are written.
+pub(super) fn add(environment: &mut Environment<'static>) {
+    environment.set_formatter(|out, state, value| match text(value)? {
+        Some(text) => out.write_str(&text).map_err(Error::from),
+        None => escape_formatter(out, state, value),
+    });
+    environment.add_filter("string", |value: &Value| match value.as_str() {
+        Some(_) => Ok(value.clone()),
+        None => text_of(value).map(Value::from),
+    });
+    add_of_texts!(environment: upper lower title trim replace);
+    environment.add_filter("join", join);
+    environment.add_test("lower", |value: &Value| {
+        text_of(value).map(|text| minijinja::tests::is_lower(&text.into()))
+    });
+    environment.add_test("upper", |value: &Value| {
+        text_of(value).map(|text| minijinja::tests::is_upper(&text.into()))
+    });
+}
+
+/// Jinja's filter: texts of the elements, or of one attribute of each.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
+fn join(
+    state: &mut State,
+    value: &Value,
+    between: Option<Value>,
+    attribute: Option<Value>,
+    kwargs: Kwargs,
+) -> Result<String> {
+    let between = between.or(kwargs.get("d")?).map_or(Ok(String::new()), |between| text_of(&between))?;
+    let attribute = attribute.or(kwargs.get("attribute")?).filter(|attribute| !attribute.is_none());
+    kwargs.assert_all_used()?;
+    listed(value)?;
+    let list = match attribute {
+        None => value.clone(),
+        Some(attribute) => {
+            let by: Kwargs = [("attribute", attribute)].into_iter().collect();
+            state.apply_filter("map", &[value.clone(), by.into()])?
+        }
+    };
+    let mut out = String::new();
+    for (i, item) in list.try_iter()?.enumerate() {
+        out.push_str(if i > 0 { &between } else { "" });
+        out.push_str(&text_of(&item)?);
+    }
+    Ok(out)
+}
+
+/// `str` of a value.
+pub(super) fn text_of(value: &Value) -> Result<String> {
+    Ok(text(value)?.unwrap_or_else(|| value.to_string()))
+}
+
+pub(super) fn is_float(v: &Value) -> bool {
+    v.kind() == ValueKind::Number && !v.is_integer()
+}
+
+/// `str` of what Python writes in another way than the engine: floats, lists, tuples and dicts.
+pub(super) fn text(value: &Value) -> Result<Option<String>> {
+    if let Some(text) = loop_text(value)? {
+        return Ok(Some(text));
+    }
+    if !is_list(value) && value.kind() != ValueKind::Map {
+        return Ok(float_text(value));
+    }
+    let mut out = String::new();
+    repr(&mut out, value, 0)?;
+    Ok(Some(out))
+}
+
+/// Whether it is a list or tuple; slices and sums of lists are values that are gone over, with a length.
+pub(super) fn is_list(value: &Value) -> bool {
+    value.kind() == ValueKind::Seq || (value.kind() == ValueKind::Iterable && value.len().is_some())
+}
+
+/// `str` of a float, whose exponent form the engine does not have.
+fn float_text(value: &Value) -> Option<String> {
+    let number = is_float(value).then(|| f64::try_from(value.clone()).ok())??;
+    match number {
+        _ if number.is_finite() => Some(python_json::float_repr(number)),
+        _ if number.is_nan() => Some("nan".to_owned()),
+        _ => None,
+    }
+}
+
+/// `str` of what `loop` is: the engine has a dict of it, which begins so where it writes it.
+fn loop_text(value: &Value) -> Result<Option<String>> {
+    if value.kind() != ValueKind::Map || value.get_attr("revindex0")?.is_undefined() {
+        return Ok(None);
+    }
+    let (index, length) = (value.get_attr("index")?, value.get_attr("length")?);
+    Ok(value.to_string().starts_with("<loop ").then(|| format!("<LoopContext {index}/{length}>")))
+}
+
+/// Most lists and dicts in each other that are written, and most bytes: a list may hold another many times.
+const MOST_DEPTH: usize = 200;
+const MOST_BYTES: usize = 1 << 26;
+
+/// `repr` of a value.
+fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
+    if depth > MOST_DEPTH || out.len() > MOST_BYTES {
+        return Err(wrong("lists and dicts in each other are too deep or too long to be written"));
+    }
+    match value.kind() {
+        ValueKind::String => out.push_str(&python_json::string_repr(value.as_str().unwrap_or_default())),
+        _ if is_list(value) => {
+            out.push(if value.is_tuple() { '(' } else { '[' });
+            for (i, item) in value.try_iter()?.enumerate() {
+                out.push_str(if i > 0 { ", " } else { "" });
+                repr(out, &item, depth + 1)?;
+            }
+            out.push_str(match (value.is_tuple(), value.len()) {
+                (true, Some(1)) => ",)",
+                (true, _) => ")",
+                (false, _) => "]",
+            });
+        }
+        ValueKind::Map => {
+            out.push('{');
+            for (i, key) in value.try_iter()?.enumerate() {
+                out.push_str(if i > 0 { ", " } else { "" });
+                repr(out, &key, depth + 1)?;
+                out.push_str(": ");
+                repr(out, &value.get_item(&key)?, depth + 1)?;
+            }
+            out.push('}');
+        }
+        ValueKind::Undefined => out.push_str("Undefined"),
+        _ => out.push_str(&float_text(value).unwrap_or_else(|| value.to_string())),
+    }
+    Ok(())
+}
+
+fn wrong(what: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ChatTemplate, GenerationPrompt};
+
+    #[test]
+    fn values_are_written_as_python_writes_them_wherever_they_become_texts() {
+        for (source, want) in [
+            (
+                "{{ 1e20 ~ -1e-7 ~ [1e16, {'a': none}] ~ true ~ other }}",
+                "1e+20-1e-07[1e+16, {'a': None}]True",
+            ),
+            (
+                "{{ 1e20|upper }} {{ 1e20|title }} {{ [1E-9]|trim }} {{ ['A', 1e20]|lower }}",
+                "1E+20 1e+20 [1e-09] ['a', 1e+20]",
+            ),
+            ("{{ 1e20|replace('e', 'E') }} {{ 1e20|capitalize }} {{ [1]|center(7) }}", "1E+20 1e+20   [1]  "),
+            ("{{ [1e20, [1e-9], none, 'a']|join(1e20) }}", "1e+201e+20[1e-09]1e+20None1e+20a"),
+            ("{{ [{'a': 1e20}, {'a': 2}]|join('-', attribute='a') }}{{ 'abc'|join('-') }}", "1e+20-2a-b-c"),
+            (
+                "{% for x in 'abc' %}{{ loop }}{{ loop ~ '' }}{% endfor %}",
+                "<LoopContext 1/3><LoopContext 1/3><LoopContext 2/3><LoopContext 2/3><LoopContext 3/3><LoopContext 3/3>",
+            ),
+            ("{{ 1e20 is lower }}{{ 'A1' is upper }}{{ 1e20 is even }}{{ 2.5 is odd }}", "TrueTrueTrueFalse"),
+            ("{{ {'revindex0': 1, 'index': 2} }}{{ 'nan'|float }}", "{'revindex0': 1, 'index': 2}nan"),
+        ] {
+            let template = ChatTemplate::new(source).unwrap();
+            let said = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit);
+            assert_eq!(said.unwrap(), want, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_cycle_of_nothing_is_an_error() {
+        for code in ["loop.cycle()", "loop . cycle( )", "loop.cycle(*[])"] {
+            let template =
+                ChatTemplate::new(&format!("{{% for x in [1] %}}{{{{ {code} }}}}{{% endfor %}}")).unwrap();
+            let error = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit).unwrap_err();
+            assert!(error.to_string().contains("cycle_of_nothing"), "{code}: {error}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `ms-pack` on sets that are regrouped: outputs that appear whole, and manifests beside them.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+use assert_cmd::Command;
+use ms_data::indexed::{IndexedWriter, TokenType};
+use ms_data::preprocess::{Manifest, OutputRecord};
+use std::path::Path;
+
+/// A set of four documents of one token, with a manifest.
+fn set(folder: &Path, name: &str) {
+    let prefix = folder.join(name);
+    let mut writer = IndexedWriter::create(&prefix, TokenType::I32).unwrap();
+    for token in 0..4 {
+        writer.sequence(&[token]).unwrap();
+        writer.end_document().unwrap();
+    }
+    writer.finish().unwrap();
+    let mut manifest = Manifest::new("a test".into(), serde_json::Map::new(), "0123".into());
+    for ending in ["bin", "idx"] {
+        manifest.outputs.push(OutputRecord::new(&prefix.with_extension(ending)).unwrap());
+    }
+    manifest.write(&folder.join(format!("{name}.manifest.json"))).unwrap();
+}
+
+/// What a command says, which ends with `code`.
+fn said(folder: &Path, words: &str, code: i32) -> String {
+    let mut command = Command::cargo_bin("ms-pack").unwrap();
+    let done = command.current_dir(folder).args(words.split_whitespace()).assert().code(code);
+    String::from_utf8(done.get_output().stderr.clone()).unwrap()
+}
+
+/// Names in a folder that begin so.
+fn names(folder: &Path, beginning: &str) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(beginning)).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn of_a_split_that_fails_no_part_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    set(folder, "all");
+    // The second part cannot be written.
+    std::fs::create_dir(folder.join("part_valid.idx")).unwrap();
+    let words = "split all --split 1,1,0 --force --output-prefix part";
+    assert!(said(folder, words, 1).contains("part_valid.idx"), "{}", said(folder, words, 1));
+    assert_eq!(names(folder, "part"), ["part_valid.idx"]);
+    std::fs::remove_dir(folder.join("part_valid.idx")).unwrap();
+    said(folder, words, 0);
+    assert_eq!(names(folder, "part").len(), 6);
+}
+
+#[test]
+fn what_is_read_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    set(dir.path(), "all_train");
+    let before = std::fs::read(dir.path().join("all_train.bin")).unwrap();
+    let error = said(dir.path(), "split all_train --split 1,1,0 --force --output-prefix all", 2);
+    assert!(error.contains("--output-prefix all_train: it is an input too"), "{error}");
+    let error = said(dir.path(), "merge all_train --force --output-prefix all_train", 2);
+    assert!(error.contains("--output-prefix all_train: it is an input too"), "{error}");
+    assert_eq!(std::fs::read(dir.path().join("all_train.bin")).unwrap(), before);
+}
+
+#[test]
+fn the_manifest_of_a_set_stays_where_the_set_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    ["a", "b"].into_iter().for_each(|name| set(dir.path(), name));
+    std::fs::write(dir.path().join("b.idx"), b"no index").unwrap();
+    set(dir.path(), "c");
+    let error = said(dir.path(), "merge a b --force --output-prefix c", 1);
+    assert!(error.contains("b.idx"), "{error}");
+    assert!(said(dir.path(), "verify c", 0).is_empty());
+    assert_eq!(names(dir.path(), "c"), ["c.bin", "c.idx", "c.manifest.json"]);
+}
+
+#[test]
+fn a_manifest_that_is_no_json_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    set(dir.path(), "a_text_document");
+    said(dir.path(), "verify a_text_document", 0);
+    std::fs::remove_file(dir.path().join("a_text_document.manifest.json")).unwrap();
+    // Of other sets, and of other programs.
+    write("b.manifest.json", "{");
+    write("a_text.manifest.json", "{\"name\": 1}");
+    said(dir.path(), "verify a_text_document", 0);
+    write("a.manifest.json", "{\"version\": 1, ");
+    let error = said(dir.path(), "verify a_text_document", 1);
+    assert!(
+        error.contains("a.manifest.json: expected the manifest of a dataset, found no JSON: EOF"),
+        "{error}"
+    );
+}
