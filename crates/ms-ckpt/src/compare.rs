@@ -58,7 +58,7 @@ pub struct Verified {
 const CHUNK: usize = 1 << 20;
 
 /// Ranges of rows of about [`CHUNK`] elements that make up a tensor, one after the other: a shape may claim any number.
-fn slices(shape: &Shape) -> impl Iterator<Item = Region> {
+fn slices(shape: &Shape) -> impl Iterator<Item = Region> + use<> {
     let shape = *shape;
     let rows = shape.first().copied().unwrap_or(1);
     let width = shape.numel() / rows.max(1);
