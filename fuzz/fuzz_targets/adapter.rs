@@ -29,7 +29,8 @@ fn base(which: u8) -> Option<Checkpoint> {
 /// The pickle of a dictionary of such matrices.
 fn pickled(tensors: &[(String, &str, Vec<usize>)]) -> Vec<u8> {
     let text = |s: &str| [b"X", &(s.len() as u32).to_le_bytes()[..], s.as_bytes()].concat();
-    let two = |a: usize, b: usize| [b"J", &(a as u32).to_le_bytes()[..], b"J", &(b as u32).to_le_bytes()].concat();
+    let two =
+        |a: usize, b: usize| [b"J", &(a as u32).to_le_bytes()[..], b"J", &(b as u32).to_le_bytes()].concat();
     let mut out = b"\x80\x02}(".to_vec();
     for (key, (name, _, shape)) in tensors.iter().enumerate() {
         let (rows, columns) = (shape[0], shape[1]);

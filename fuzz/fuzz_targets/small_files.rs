@@ -244,7 +244,9 @@ fn one(which: u8, bytes: &[u8]) {
             let path = scratch.write("hf/hf_layout.json", bytes);
             let layout = ms_ckpt::HfLayout::find(&scratch.path("hf"));
             let _ = std::fs::remove_file(path);
-            let (Ok(Some(layout)), Ok(checkpoint)) = (layout, ms_ckpt::open(&scratch.path("hf"))) else { return };
+            let (Ok(Some(layout)), Ok(checkpoint)) = (layout, ms_ckpt::open(&scratch.path("hf"))) else {
+                return;
+            };
             let plan = ms_ckpt::Plan::hf_like(checkpoint.config(), &layout, &|_| Ok(ms_core::DType::F32));
             if let Ok(Ok(plan)) = plan {
                 let _ = (plan.bytes(), plan.to_json());

@@ -445,12 +445,12 @@ mod tests {
         let folder = dir.path().join("mp_rank_00");
         std::fs::create_dir(&folder).unwrap();
         let refused = |numbers: &[usize]| {
-            let tensor = |number| {
-                Object::Dict(vec![(format!("{LAYERS}{number}.norm.weight"), Object::Scalar(1.0))])
-            };
+            let tensor =
+                |number| Object::Dict(vec![(format!("{LAYERS}{number}.norm.weight"), Object::Scalar(1.0))]);
             let chunks =
                 numbers.iter().enumerate().map(|(chunk, &number)| (format!("model{chunk}"), tensor(number)));
-            std::fs::write(folder.join(FILE), archive_of("archive", &Object::Dict(chunks.collect()))).unwrap();
+            std::fs::write(folder.join(FILE), archive_of("archive", &Object::Dict(chunks.collect())))
+                .unwrap();
             let opened = Opened::read(dir.path()).unwrap();
             let model = ModelConfig { layers: 2, ..ModelConfig::tiny() };
             opened.placement(dir.path(), &model, &FileGrid::default()).map_err(|e| e.to_string())

@@ -171,7 +171,8 @@ impl Plan {
             if let Some(e) = entries.iter().find(|e| hf::usual(config, &e.2) == embedding_name) {
                 rows = e.4.first().copied().unwrap_or(rows);
                 if rows > MOST_ROWS {
-                    let what = format!("header: tensor {} has {rows} rows, at most {MOST_ROWS} are written", e.2);
+                    let what =
+                        format!("header: tensor {} has {rows} rows, at most {MOST_ROWS} are written", e.2);
                     return Err(Error::malformed(path, what));
                 }
             }

@@ -191,7 +191,10 @@ mod tests {
             let bound = format!("{name}: expected at most 67108864, found lines that are filled with");
             assert!(error.contains(&bound), "{code}: {error}");
         }
-        assert_eq!(render("{{ [1, {'a': []}]|tojson(indent=1) }}").unwrap(), "[\n 1,\n {\n  \"a\": []\n }\n]");
+        assert_eq!(
+            render("{{ [1, {'a': []}]|tojson(indent=1) }}").unwrap(),
+            "[\n 1,\n {\n  \"a\": []\n }\n]"
+        );
         assert_eq!(render("{{ ('a\n' * 1000)|indent(1000)|length }}").unwrap(), "1000999");
     }
 

@@ -328,7 +328,8 @@ mod tests {
     fn parts_that_do_not_fit_each_other_are_refused() {
         let letters: Map<String, Value> =
             (0..=255u8).map(|byte| (byte_level::stand_in(byte).to_string(), json!(byte))).collect();
-        let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+        let level =
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
         let definition = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
             "pre_tokenizer": level, "post_processor": null, "decoder": level,

@@ -208,7 +208,8 @@ mod tests {
     fn tokens_that_are_all_made_of_each_other_are_refused() {
         let runs = |most: usize| {
             let texts: Vec<Vec<u8>> = (1..=most).map(|n| b"a".repeat(n)).collect();
-            let lines: Vec<(&[u8], usize)> = texts.iter().enumerate().map(|(id, text)| (&text[..], id)).collect();
+            let lines: Vec<(&[u8], usize)> =
+                texts.iter().enumerate().map(|(id, text)| (&text[..], id)).collect();
             read(&lines).map(|definition| definition["model"]["merges"].as_array().unwrap().len())
         };
         assert_eq!(runs(200), Ok(199 * 200 / 2));
