@@ -1,11 +1,11 @@
-//! An adapter folder: settings of any text and weights of any bytes behind them, for a small model. Merged, it is read as a
-//! whole.
+//! An adapter folder: settings of any text and weights of any bytes behind them, as safetensors or as the pickle of
+//! `adapter_model.bin`, for a small model; the first byte chooses. Merged, it is read as a whole.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::{Arithmetic, Checkpoint, Merge};
-use ms_fuzz::{Scratch, golden, joined, parts, read_all, seed};
+use ms_fuzz::{Scratch, golden, joined, parts, read_all, seed, torch_archive};
 use std::sync::LazyLock;
 
 const MODELS: [&str; 2] = ["llama3_gqa", "qwen3_moe"];
@@ -24,6 +24,27 @@ static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| {
 
 fn base(which: u8) -> Option<Checkpoint> {
     ms_ckpt::open(&SCRATCH.path(MODELS[usize::from(which) % MODELS.len()])).ok()
+}
+
+/// The pickle of a dictionary of such matrices.
+fn pickled(tensors: &[(String, &str, Vec<usize>)]) -> Vec<u8> {
+    let text = |s: &str| [b"X", &(s.len() as u32).to_le_bytes()[..], s.as_bytes()].concat();
+    let two =
+        |a: usize, b: usize| [b"J", &(a as u32).to_le_bytes()[..], b"J", &(b as u32).to_le_bytes()].concat();
+    let mut out = b"\x80\x02}(".to_vec();
+    for (key, (name, _, shape)) in tensors.iter().enumerate() {
+        let (rows, columns) = (shape[0], shape[1]);
+        out.extend(text(name));
+        out.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        out.extend(text("storage"));
+        out.extend(b"ctorch\nFloatStorage\n");
+        out.extend([text(&(key % 100).to_string()), text("cpu")].concat());
+        out.extend([b"J", &((rows * columns) as u32).to_le_bytes()[..], b"tQK\0"].concat());
+        out.extend([&two(rows, columns)[..], b"\x86", &two(columns, 1), b"\x86"].concat());
+        out.extend(b"\x89ccollections\nOrderedDict\n)RtR");
+    }
+    out.extend(b"u.");
+    out
 }
 
 fn seeds() {
@@ -46,6 +67,8 @@ fn seeds() {
         file.resize(file.len() + 4 * numel, 0);
         let settings = SETTINGS.as_bytes();
         seed(model, &[&[number as u8], joined(&[settings, &file]).as_slice()].concat());
+        let pickle = [&[number as u8 + 2], joined(&[settings, &pickled(&tensors)]).as_slice()].concat();
+        seed(&format!("{model}-pickle"), &pickle);
     }
 }
 
@@ -53,7 +76,12 @@ fuzz_target!(init: seeds(), |bytes: &[u8]| {
     let Some((&which, bytes)) = bytes.split_first() else { return };
     let [settings, weights] = parts(bytes);
     SCRATCH.write("adapter/adapter_config.json", settings);
-    SCRATCH.write("adapter/adapter_model.safetensors", weights);
+    let (name, weights, other) = match which / MODELS.len() as u8 % 2 {
+        0 => ("safetensors", weights.to_vec(), "bin"),
+        _ => ("bin", torch_archive(weights), "safetensors"),
+    };
+    SCRATCH.write(&format!("adapter/adapter_model.{name}"), &weights);
+    let _ = std::fs::remove_file(SCRATCH.path(&format!("adapter/adapter_model.{other}")));
     let Some(base) = base(which) else { return };
     let hints = Hints { model: Some(base.config().clone()), ..Hints::default() };
     let Ok(adapter) = ms_ckpt::open_with(&SCRATCH.path("adapter"), None, &hints) else { return };

@@ -1,6 +1,6 @@
 //! Small files that runs and tools leave or are given, of any bytes; the first byte chooses: traces, metrics and progress of a
 //! run, ready samples, index files of datasets, manifests, descriptions of datasets, template files, questions of a benchmark,
-//! the index of a Hugging Face folder, `generation_config.json`, splits and blends.
+//! the index of a Hugging Face folder, `generation_config.json`, `hf_layout.json`, splits and blends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -75,7 +75,7 @@ static SHOP: LazyLock<Workshop> = LazyLock::new(|| {
     Workshop { scratch, tokenizer, indices }
 });
 
-const KINDS: u8 = 18;
+const KINDS: u8 = 19;
 
 fn seeds() {
     seed_of(
@@ -89,6 +89,10 @@ fn seeds() {
     seed_of(4, "described", br#"{"a":{"file_name":"a.json","columns":{"prompt":"q","response":"r"}},"b":{"file_name":"b.json","formatting":"sharegpt","columns":{"messages":"m"},"tags":{"role_tag":"r","content_tag":"c","user_tag":"u","assistant_tag":"s"}}}"#);
     seed_of(5, "manifest", br#"{"version":1,"program":"p","settings":{},"tokenizer_sha256":"","inputs":[],"report":{"records":1,"bytes":1,"dropped":0,"replaced":0,"tokens":1,"unsampled":0,"filtered":0,"duplicates":0,"rejected":0},"outputs":[{"name":"set.bin","bytes":68,"crc32c":1}]}"#);
     seed_of(6, "template", br#"[{"name":"t","format_user":{"slots":["<u>{{content}}</u>",{"token":"<x>"},["bos_token"]]},"format_system":{"slots":["{{content}}"]},"stop_words":["</u>"],"efficient_eos":true,"template_class":"Llama2Template","thought_words":["<a>","</a>"]}]"#);
+    for class in ["ReasoningTemplate", "DeepSeek4Template"] {
+        let row = format!(r#"[{{"name":"t","template_class":"{class}","thought_words":["",""]}}]"#);
+        seed_of(6, class, row.as_bytes());
+    }
     seed_of(7, "questions", b"What?,1,2.50,yes,\"a, b\",C\n\"Two\nlines\",,NA,1e5,-3,A\n");
     seed_of(
         8,
@@ -97,6 +101,9 @@ fn seeds() {
     );
     seed_of(9, "generation", br#"{"eos_token_id":[1,2],"bos_token_id":0,"temperature":NaN}"#);
     seed_of(10, "split", b"969,30,1 0.3 a 0.7 b");
+    if let Ok(Some(layout)) = ms_ckpt::HfLayout::find(&SHOP.scratch.path("hf")) {
+        seed_of(18, "layout", &serde_json::to_vec(&layout).expect("texts"));
+    }
     let tokens = [5, 6, 0, 1, 1, 2, -100, -100, 7, 0];
     seed_of(15, "tokens", &tokens.map(i32::to_le_bytes).concat());
     seed_of(16, "chinese", "id,Question,A,B,C,D,Answer\n0,一,a,b,c,d,C\n1,二,a,\"b\n\",c,d,A\n".as_bytes());
@@ -232,6 +239,18 @@ fn one(which: u8, bytes: &[u8]) {
                 read_all(&checkpoint);
             }
             let _ = std::fs::remove_file(path);
+        }
+        18 => {
+            let path = scratch.write("hf/hf_layout.json", bytes);
+            let layout = ms_ckpt::HfLayout::find(&scratch.path("hf"));
+            let _ = std::fs::remove_file(path);
+            let (Ok(Some(layout)), Ok(checkpoint)) = (layout, ms_ckpt::open(&scratch.path("hf"))) else {
+                return;
+            };
+            let plan = ms_ckpt::Plan::hf_like(checkpoint.config(), &layout, &|_| Ok(ms_core::DType::F32));
+            if let Ok(Ok(plan)) = plan {
+                let _ = (plan.bytes(), plan.to_json());
+            }
         }
         10 => {
             let (first, rest) = text().split_once(' ').unwrap_or((text(), ""));

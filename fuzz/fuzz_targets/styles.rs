@@ -1,4 +1,5 @@
-//! A record of any JSON through every kind of handler; the first byte chooses, or `MS_FUZZ_STYLE` names the only one.
+//! A record of any JSON through every kind of handler with a template of every kind; the first byte chooses, or `MS_FUZZ_STYLE`
+//! names the only handler.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -41,6 +42,9 @@ const STYLES: [&str; 20] = [
     "leetcode",
 ];
 
+/// A prompt template of each algorithm, and of each form of tools.
+const TEMPLATES: [&str; 5] = ["qwen", "qwen3", "deepseek4", "llama2", "qwen_lf"];
+
 static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
     let scratch = Scratch::new();
     scratch.write("tokenizer.json", TOKENIZER.as_bytes());
@@ -49,17 +53,18 @@ static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
     let only = std::env::var("MS_FUZZ_STYLE").ok();
     let styles = STYLES.into_iter().filter(|style| only.as_deref().is_none_or(|only| only == *style));
     let kinds = styles.map(|style| RecordKind::of_style(style).expect("a style of `ms-preprocess`"));
-    let handler = |kind: RecordKind| {
+    let kinds: Vec<RecordKind> = kinds.collect();
+    let handler = |kind: RecordKind, template: &str| {
         let mut options = HandlerOptions::new(kind);
         options.upstream = Upstream::Head;
-        options.prompt_type = Some("qwen".into());
+        options.prompt_type = Some(template.into());
         options.reward_tokens = vec!["a".into(), "b".into()];
         let mut plain = options.clone();
         plain.prompt_type = None;
         let made = Handler::new(options, tokenizer()).or_else(|_| Handler::new(plain, tokenizer()));
         made.unwrap_or_else(|e| panic!("{}: {e}", kind.name()))
     };
-    kinds.map(handler).collect()
+    TEMPLATES.iter().flat_map(|template| kinds.iter().map(move |kind| handler(*kind, template))).collect()
 });
 
 const RECORDS: [&str; 8] = [
@@ -69,7 +74,8 @@ const RECORDS: [&str; 8] = [
         {"from":"human","value":"<think>a</think>"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{}}"},
         {"from":"observation","value":"a"},{"from":"gpt","value":"b"}],"tools":"[]","system":"a"}"#,
     r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning_content":"a","tool_calls":
-        [{"id":"1","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"b","tool_call_id":"1"}],"tools":[]}"#,
+        [{"id":"1","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"b","tool_call_id":"1"}],
+        "tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"type":"string"}}}}}]}"#,
     r#"{"chosen":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"rejected":"a","prompt":"b",
         "conversations":[{"from":"human","value":"a"}]}"#,
     r#"{"chosen":{"from":"gpt","value":"a"},"rejected":{"from":"gpt","value":"b"},"conversations":[{"from":"human","value":"a"}]}"#,
@@ -81,7 +87,7 @@ const RECORDS: [&str; 8] = [
 ];
 
 fn seeds() {
-    for number in 0..STYLES.len() as u8 {
+    for number in 0..(STYLES.len() * TEMPLATES.len()) as u8 {
         for (place, record) in RECORDS.iter().enumerate() {
             seed_of(number, &place.to_string(), record.as_bytes());
         }

@@ -1,6 +1,6 @@
 //! A tokenizer folder of any texts: the first byte chooses the form of its vocabulary (`tokenizer.json`, tiktoken's ranks of
-//! three families, GPT-2's two files, BERT's), then come the vocabulary, the merges and `tokenizer_config.json`, with 0xFF
-//! between them. What loads encodes any text, streams what it decodes, and takes a prompt template's tokens.
+//! three families, GPT-2's two files, BERT's, two files of which one is made anew of the other), then come the vocabulary, the
+//! merges or what else stands beside it, and `tokenizer_config.json`, with 0xFF between them. What loads encodes any text, streams what it decodes, and takes a prompt template's tokens.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ use ms_text::{Detokenizer, Tokenizer};
 use std::sync::LazyLock;
 
 /// What each form's file is called, with that of the merges.
-const FORMS: [(&str, &str); 7] = [
+const FORMS: [(&str, &str); 9] = [
     ("tokenizer.json", ""),
     ("qwen.tiktoken", ""),
     ("tiktoken.model", ""),
@@ -18,6 +18,8 @@ const FORMS: [(&str, &str); 7] = [
     ("vocab.json", "merges.txt"),
     ("vocab.txt", ""),
     ("tokenizer.json", "special_tokens_map.json"),
+    ("tokenizer.model", "tokenizer.json"),
+    ("tokenizer.json", "added_tokens.json"),
 ];
 const JSON: &str = r#"{"version":"1.0","added_tokens":[{"id":5,"content":"</s>","single_word":false,"lstrip":false,
 "rstrip":false,"normalized":false,"special":true}],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"ByteLevel",
@@ -43,6 +45,10 @@ fn seeds() {
     seed(4, "merges", br#"{"a":0,"b":1,"ab":2,"<|endoftext|>":3}"#, b"#version: 0.2\na b\n");
     seed(5, "pieces", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\n##lo\nw\n##ö\n".as_bytes(), b"");
     seed(6, "map", JSON.as_bytes(), br#"{"eos_token":"</s>","cls_token":{"content":"[CLS]"}}"#);
+    let anew = br#"{"tokenizer_class":"LlamaTokenizer","add_prefix_space":true,"legacy":false}"#;
+    seed_of(7, "anew", &joined(&[&golden("tokenizers/bpe.model"), JSON.as_bytes(), anew]));
+    let named = br#"{"</s>":5,"<t>":6,"<far>":9}"#;
+    seed_of(8, "named", &joined(&[JSON.as_bytes(), named, br#"{"eos_token":"</s>"}"#]));
 }
 
 fuzz_target!(init: seeds(), |bytes: &[u8]| {

@@ -13,6 +13,9 @@ use ms_spec::{ParamSpec, Slot};
 use crate::lens::Lens;
 use crate::name::{Matrix, Name};
 
+/// The largest rank that is read: matrices of an adapter are held in memory, and a view in a file may have any number of rows.
+pub(crate) const MOST_RANK: usize = 1 << 16;
+
 /// The argument that names the rank of a block.
 pub(crate) const BLOCK_RANK: &str = "ms_lora_block_rank";
 

@@ -57,18 +57,17 @@ pub struct Verified {
 /// Elements that are read at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Ranges of rows of about [`CHUNK`] elements that make up a tensor.
-fn slices(shape: &Shape) -> Vec<Region> {
+/// Ranges of rows of about [`CHUNK`] elements that make up a tensor, one after the other: a shape may claim any number.
+fn slices(shape: &Shape) -> impl Iterator<Item = Region> + use<> {
+    let shape = *shape;
     let rows = shape.first().copied().unwrap_or(1);
     let width = shape.numel() / rows.max(1);
     let step = (CHUNK / width.max(1)).max(1);
-    if shape.is_empty() {
-        return vec![Region::whole(shape)];
-    }
+    // Of a tensor without elements there may be more rows than can be counted.
+    let rows = if width == 0 { 0 } else { rows };
     (0..rows)
         .step_by(step)
-        .map(|r| Region::along(shape, 0, std::iter::once(r..(r + step).min(rows))))
-        .collect()
+        .map(move |r| Region::along(&shape, 0, std::iter::once(r..r.saturating_add(step).min(rows))))
 }
 
 impl Checkpoint {
@@ -168,7 +167,7 @@ impl Checkpoint {
                 }
             }
             found.tensors += 1;
-            found.elements += global.shape.numel();
+            found.elements = found.elements.saturating_add(global.shape.numel());
             if bad > 0 {
                 found.not_finite.push((name.to_string(), bad));
             }
@@ -192,5 +191,20 @@ impl Checkpoint {
             }
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_make_up_a_tensor_and_those_of_any_shape_begin_at_once() {
+        let of = |shape: &[usize]| slices(&Shape::new(shape));
+        assert!(of(&[]).eq([Region::whole(&Shape::new(&[]))]));
+        let rows: Vec<usize> = of(&[5, 1 << 19]).map(|slice| slice.local_shape()[0]).collect();
+        assert_eq!(rows, [2, 2, 1]);
+        assert_eq!(of(&[1 << 62, 0]).count() + of(&[0, 3]).count(), 0);
+        assert_eq!(of(&[1 << 62, 2]).next().map(|slice| slice.first()), Some(0));
     }
 }

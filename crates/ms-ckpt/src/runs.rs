@@ -46,8 +46,10 @@ impl RunIndex {
             }
             let mut at = 0; // in the whole region
             let stored = stored.unwrap_or(0..usize::MAX);
+            // Runs of a row may have any order, rows are one after the other.
+            let row: usize = region.shape.iter().skip(region.dim).product();
             for (global, len) in region.runs().take_while(|_| !stored.is_empty()) {
-                if at >= stored.end {
+                if at >= stored.end || global >= bounds.end.saturating_add(row) {
                     break;
                 }
                 let (from, to) = (at.max(stored.start), (at + len).min(stored.end));
@@ -166,6 +168,24 @@ mod tests {
             }).unwrap();
             prop_assert_eq!(got, &global[start..end]);
         }
+    }
+
+    #[test]
+    fn what_lies_behind_the_bounds_is_not_gone_through() {
+        let shape = Shape::new(&[1 << 50, 2]);
+        let column = Region::along(&shape, 1, std::iter::once(1..2));
+        let last = (1 << 50) - 1..1 << 50;
+        let index = RunIndex::within([(&column, Some(last))].into_iter(), &(0..100));
+        assert_eq!(index.first_gap(1), Some(0));
+        // Columns in the other order: the run that comes second is before the bounds' end.
+        let turned = Region::along(&Shape::new(&[3, 4]), 1, [2..4, 0..2]);
+        let index = RunIndex::within([(&turned, None)].into_iter(), &(4..6));
+        let mut found = Vec::new();
+        let taken = index.find::<()>(4, 2, |run| {
+            found.push((run.local, run.len));
+            Ok(())
+        });
+        assert_eq!((taken, found), (Ok(()), vec![(6, 2)]));
     }
 
     #[test]

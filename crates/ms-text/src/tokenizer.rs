@@ -126,7 +126,10 @@ impl Tokenizer {
         kept: CachedTokenizer,
     ) -> std::result::Result<Self, Box<(Source, FolderFacts)>> {
         let texts = Arc::new(kept.texts);
-        let small = SmallEngine::new(kept.parts, texts.clone(), &kept.header.added, kept.header.engine);
+        let small =
+            || Ok(SmallEngine::new(kept.parts, texts.clone(), &kept.header.added, kept.header.engine));
+        let failed = |reason| Error::Engine { path: dir.into(), reason };
+        let small = engine::caught(small, failed).ok().flatten();
         let Some((small, vocabulary)) = small.zip(Vocabulary::of_parts(texts, kept.header.added)) else {
             return Err(Box::new((source, facts)));
         };

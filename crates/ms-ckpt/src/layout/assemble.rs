@@ -147,7 +147,7 @@ impl Opened {
         } else {
             a_shape.first().copied().unwrap_or(0)
         };
-        if n < 2 || rank == 0 || rank > 1 << 16 || local.split {
+        if n < 2 || !(1..=adapter::MOST_RANK).contains(&rank) || local.split {
             return Err(Error::malformed(
                 &file.path,
                 format!("tensor {}: an adapter of this form", local.name),

@@ -271,8 +271,10 @@ impl Opened<'_> {
                     if self.stored[i].strides.is_some() || !one_line {
                         return Err(wrong("a bucket with gaps".to_owned()));
                     }
-                    let at = line * columns + chunk.offsets.last().copied().unwrap_or(0);
-                    row.push((flat.numel + at, i));
+                    let last = chunk.offsets.last().copied().unwrap_or(0);
+                    // What is too far to be counted is without elements, and one of those that are missing below.
+                    let at = line.saturating_mul(columns).saturating_add(last);
+                    row.push((flat.numel.saturating_add(at), i));
                     have += n;
                 }
                 if have != numel {

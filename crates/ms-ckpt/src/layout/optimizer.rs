@@ -1,5 +1,6 @@
 //! Optimizer state in rank files: the flat buffers of a distributed optimizer, or the tensors of an ordinary one.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ms_core::DType;
@@ -129,6 +130,7 @@ impl States {
                 all.push(Optimizer::Absent);
                 continue;
             };
+            let states: BTreeMap<&str, &Node> = states.iter().map(|(id, node)| (id.as_str(), node)).collect();
             let stored = |name: String, node: Option<&Node>| -> Result<Option<Stored>> {
                 let Some(Node::Tensor(tensor)) = node else { return Ok(None) };
                 let view = torch.view(&name, tensor)?;
@@ -150,7 +152,7 @@ impl States {
                 let masters = optimizer.get("fp32_from_fp16_params").map_or(&[][..], items);
                 let masters = masters.get(g).map_or(&[][..], items);
                 let moments = ids.iter().map(|id| {
-                    let own = states.iter().find(|(key, _)| *key == id.to_string()).map(|(_, node)| node);
+                    let own = states.get(id.to_string().as_str());
                     let one = |part: &str| {
                         stored(format!("optimizer/{g}/{id}/{part}"), own.and_then(|n| n.get(part)))
                     };

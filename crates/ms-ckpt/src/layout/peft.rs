@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::hf;
 use super::names::{Named, Names};
-use crate::adapter::{Adapters, Part};
+use crate::adapter::{Adapters, MOST_RANK, Part};
 use crate::checkpoint::{Checkpoint, Form};
 use crate::name::{Matrix, Name};
 use crate::stored::{Global, Piece, Stored};
@@ -219,12 +219,16 @@ impl<'a> Tensors<'a> {
             let what = format!("tensor {} has rank {rank}, but {CONFIG} says r {r}", first.name);
             return Err(Error::malformed(self.weights, what));
         }
+        if !(1..=MOST_RANK).contains(&rank) {
+            let what = format!("tensor {}: expected a rank of 1 to {MOST_RANK}, found {rank}", first.name);
+            return Err(Error::malformed(self.weights, what));
+        }
         let global = |n: usize, want: [usize; 2]| {
             let shape = Shape::new(&[lead, &want].concat());
             let mut pieces = Vec::new();
             for Pair { named, stored } in pairs {
                 let s = &self.stored[stored[n]];
-                if s.shape != want || named.lens.transposed || rank == 0 {
+                if s.shape != want || named.lens.transposed {
                     let (name, want, got) = (s.name.clone(), want.to_vec(), s.shape.clone());
                     return Err(Error::Shape { path: self.weights.to_owned(), name, want, got });
                 }
@@ -393,5 +397,26 @@ mod tests {
             "auto_mapping": {"base_model_class": "X"}, "revision": "main", "runtime_config": {"ephemeral_gpu_offload": false}
         }));
         assert!(plain.contains("no adapter_model.safetensors"), "{plain}");
+    }
+
+    #[test]
+    fn a_rank_beyond_all_bounds_is_refused() {
+        let tensor = |shape: [usize; 2]| Stored::zeros("a".to_owned(), ms_core::DType::F32, shape.to_vec());
+        let config = ModelConfig { heads: 2, groups: 1, head_dim: 8, ..ModelConfig::tiny() };
+        let specs = params(&config);
+        let spec = specs.iter().find(|spec| spec.name.ends_with("linear_proj.weight")).unwrap();
+        let named = Names::new(&config).of(spec).unwrap();
+        let [rows, columns] = spec.shape[..] else { panic!("{}", spec.shape) };
+        let globals = |rank: usize| {
+            let stored = [tensor([rank, columns]), tensor([rows, rank])];
+            let tensors = Tensors::new(Path::new("a.bin"), &stored, None);
+            let pairs = [Pair { named: &named[0], stored: [0, 1] }];
+            tensors.globals(spec, &Region::whole(&spec.shape), &pairs).map(drop).map_err(|e| e.to_string())
+        };
+        assert_eq!(globals(3), Ok(()));
+        for rank in [0, 1 << 20] {
+            let refused = globals(rank).unwrap_err();
+            assert!(refused.contains(&format!("expected a rank of 1 to 65536, found {rank}")), "{refused}");
+        }
     }
 }

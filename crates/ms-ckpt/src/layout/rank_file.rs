@@ -27,6 +27,7 @@ pub(super) fn rank_file(
     };
     let mut tensors = BTreeMap::new();
     let mut chunks = 0;
+    let mut left = torch.file().bytes().len();
     for (key, node) in top {
         let Some(number) = key.strip_prefix("model") else { continue };
         let chunk = match number {
@@ -41,7 +42,8 @@ pub(super) fn rank_file(
         };
         chunks = chunks.max(chunk + 1);
         let mut flat = Vec::new();
-        flatten(node, String::new(), &mut flat);
+        let counted = flatten(node, String::new(), &mut left, &mut flat);
+        counted.ok_or_else(|| Error::malformed(path, format!("{key}: names of more bytes than the file")))?;
         let by_name: BTreeMap<&str, &TensorRef> = flat.iter().map(|(n, t)| (n.as_str(), *t)).collect();
         for (name, tensor) in &flat {
             if name.ends_with(EXTRA_STATE) || name.ends_with(".inv_freq") || belongs_to_codes(name, &by_name)
@@ -123,18 +125,26 @@ fn quantised(
     Ok(Some(Arc::new(Codes::FourBit(Quantised { absmax, nested, table, map, offset }))))
 }
 
-/// The tensors of nested dictionaries. None entries are left by modules with extra state.
-fn flatten<'a>(node: &'a Node, prefix: String, out: &mut Vec<(String, &'a TensorRef)>) {
+/// The tensors of nested dictionaries. None entries are left by modules with extra state. `None` if the names, which all begin
+/// with those of the dictionaries around them, have more than `left` bytes.
+fn flatten<'a>(
+    node: &'a Node,
+    prefix: String,
+    left: &mut usize,
+    out: &mut Vec<(String, &'a TensorRef)>,
+) -> Option<()> {
     match node {
         Node::Tensor(tensor) => out.push((prefix, tensor)),
         Node::Dict(entries) => {
             for (name, node) in entries {
+                *left = left.checked_sub(prefix.len() + name.len())?;
                 let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
-                flatten(node, name, out);
+                flatten(node, name, left, out)?;
             }
         }
         _ => {}
     }
+    Some(())
 }
 
 #[cfg(test)]
@@ -164,5 +174,22 @@ mod tests {
         assert_eq!(listed(&[("model", &[PLAIN]), ("model0", &[PLAIN])]), refused);
         assert_eq!(listed(&[("model", &[FROZEN])]), Ok(1));
         assert_eq!(listed(&[("model0", &[PLAIN]), ("model1", &[PLAIN])]), Ok(2));
+    }
+
+    #[test]
+    fn a_long_name_around_many_tensors_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model_optim_rng.pt");
+        let listed = |around: usize| {
+            let tensors = (0..500).map(|i| (format!("{i}"), Object::Scalar(1.0))).collect();
+            let model = Object::Dict(vec![("a".repeat(around), Object::Dict(tensors))]);
+            let file = Object::Dict(vec![("model".to_owned(), model)]);
+            std::fs::write(&path, archive_of("archive", &file)).unwrap();
+            let found = rank_file(&TorchFile::open(&path).unwrap(), &path, 0, &mut Vec::new());
+            found.map(|(tensors, _)| tensors.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(listed(100), Ok(500));
+        let refused = listed(10_000).unwrap_err();
+        assert!(refused.contains("model: names of more bytes than the file"), "{refused}");
     }
 }

@@ -14,6 +14,7 @@ use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
 use super::rank_tensors::FILE;
 use super::spelling::{Experts, FourBit, Speller, Spelling, Version, words};
+use super::torch_dist::opened::MOST_LAYERS;
 use crate::stored::Stored;
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, adapter, optim};
@@ -259,7 +260,8 @@ impl Opened {
             |taken| Spelling { version: Version::V2_0_0, ..taken },
             |taken| Spelling { split_heads: true, ..taken },
         ];
-        let slots = self.slots();
+        // Of a sound folder, each is that of another layer.
+        let slots: BTreeSet<usize> = self.slots().into_iter().take(config.layers).collect();
         let mut seen = BTreeSet::new();
         let mut specs = params(config);
         // A weight of one layer stands for those of all.
@@ -326,7 +328,7 @@ impl Opened {
             return Err(Error::folder(folder, format!("{chunks} chunks in DualPipeV order, expected 2")));
         }
         let mut by_slot = vec![vec![Vec::new(); chunks]; pp];
-        let mut next = 0;
+        let (mut next, mut places) = (0, 0);
         for v in 0..chunks {
             let stages: Vec<usize> =
                 if dual_pipe && v == 1 { (0..pp).rev().collect() } else { (0..pp).collect() };
@@ -339,12 +341,14 @@ impl Opened {
                     .filter(|(c, _)| *c == v)
                     .filter_map(|(_, name)| slot_of(name))
                     .collect();
-                if let Some(&last) = slots.last()
-                    && last >= 1 << 14
-                {
-                    return Err(Error::folder(folder, format!("a layer with the number {last}")));
+                let length = slots.last().map_or(0, |last| last.saturating_add(1));
+                places = length.saturating_add(places);
+                // Empty ones among them, but no more than there may be layers.
+                if places > config.layers + MOST_LAYERS {
+                    let what = format!("a layer with the number {}, and {places} places", length - 1);
+                    return Err(Error::folder(folder, what));
                 }
-                let mut list = vec![None; slots.last().map_or(0, |l| l + 1)];
+                let mut list = vec![None; length];
                 for slot in slots {
                     list[slot] = Some(next);
                     next += 1;
@@ -431,6 +435,30 @@ mod tests {
         assert_eq!(file("mp_rank_00").ranks.len(), 1);
         let refused = file("mp_rank_00_001").number().unwrap_err().to_string();
         assert!(refused.contains("different numbers of fields"), "{refused}");
+    }
+
+    #[test]
+    fn chunks_of_more_places_than_a_model_has_layers_are_refused() {
+        use crate::torch::{Object, archive_of};
+
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("mp_rank_00");
+        std::fs::create_dir(&folder).unwrap();
+        let refused = |numbers: &[usize]| {
+            let tensor =
+                |number| Object::Dict(vec![(format!("{LAYERS}{number}.norm.weight"), Object::Scalar(1.0))]);
+            let chunks =
+                numbers.iter().enumerate().map(|(chunk, &number)| (format!("model{chunk}"), tensor(number)));
+            std::fs::write(folder.join(FILE), archive_of("archive", &Object::Dict(chunks.collect())))
+                .unwrap();
+            let opened = Opened::read(dir.path()).unwrap();
+            let model = ModelConfig { layers: 2, ..ModelConfig::tiny() };
+            opened.placement(dir.path(), &model, &FileGrid::default()).map_err(|e| e.to_string())
+        };
+        assert!(refused(&[0, 9000]).is_ok());
+        let far = refused(&[9000, 9000]).unwrap_err();
+        assert!(far.contains("a layer with the number 9000, and 18002 places"), "{far}");
+        assert!(refused(&[usize::MAX]).unwrap_err().contains("a layer with the number"));
     }
 
     #[test]

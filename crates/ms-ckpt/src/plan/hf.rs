@@ -22,6 +22,9 @@ pub struct HfLayout {
     index: Option<String>,
 }
 
+/// Most rows of an embedding whose number a kept layout says: no vocabulary has more.
+const MOST_ROWS: usize = 1 << 28;
+
 /// Name under which a converted checkpoint keeps the [`HfLayout`] of its source.
 pub const HF_LAYOUT: &str = "hf_layout.json";
 
@@ -167,6 +170,11 @@ impl Plan {
             entries.sort();
             if let Some(e) = entries.iter().find(|e| hf::usual(config, &e.2) == embedding_name) {
                 rows = e.4.first().copied().unwrap_or(rows);
+                if rows > MOST_ROWS {
+                    let what =
+                        format!("header: tensor {} has {rows} rows, at most {MOST_ROWS} are written", e.2);
+                    return Err(Error::malformed(path, what));
+                }
             }
             files.push((name, text, json, entries));
         }
@@ -286,4 +294,25 @@ fn type_rank(dtype: DType) -> usize {
         DType::Bool,
     ];
     order.iter().position(|d| *d == dtype).expect("every type is in the list")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_layout_of_more_rows_than_any_vocabulary_has_is_refused() {
+        let config = ModelConfig::tiny();
+        let name = hf::tensors(&config).unwrap()[0].named.name.clone();
+        let refused = |rows: usize| {
+            let header = json!({name.clone(): {"dtype": "F32", "shape": [rows, 16], "data_offsets": [0, 0]}});
+            let files = vec![("model.safetensors".to_owned(), header.to_string())];
+            Plan::hf_like(&config, &HfLayout { files, index: None }, &|_| Ok(DType::F32)).map(drop)
+        };
+        assert!(refused(32).is_ok());
+        for rows in [MOST_ROWS + 1, 1 << 60] {
+            let said = refused(rows).unwrap_err().to_string();
+            assert!(said.contains(&format!("tensor {name} has {rows} rows, at most 268435456")), "{said}");
+        }
+    }
 }

@@ -167,18 +167,18 @@ impl TorchFile {
     /// A tensor's elements in row-major order, little-endian.
     ///
     /// # Errors
-    /// As [`TorchFile::view`]; a tensor of more than 2^32 bytes, which should be read in parts instead.
+    /// As [`TorchFile::view`]; a tensor of more bytes than the file, which should be read in parts instead.
     pub fn read(&self, name: &str, tensor: &TensorRef) -> Result<Vec<u8>> {
         let view = self.view(name, tensor)?;
         let elements: usize = view.shape.iter().product();
         let size = view.dtype.size();
-        if elements > (1 << 32) / size {
+        let bytes = self.file.bytes();
+        if elements > bytes.len() / size {
             return Err(Error::malformed(
                 self.file.path(),
-                format!("tensor {name}: {elements} elements are too many"),
+                format!("tensor {name}: {elements} elements of a file of {} bytes", bytes.len()),
             ));
         }
-        let bytes = self.file.bytes();
         Ok(match &view.strides {
             None => bytes[view.start..view.start + elements * size].to_vec(),
             Some(strides) => {
@@ -187,5 +187,24 @@ impl TorchFile {
                 out
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torch::{Object, archive_of};
+
+    #[test]
+    fn a_view_of_more_elements_than_the_file_has_is_not_read_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pt");
+        std::fs::write(&path, archive_of("archive", &Object::Scalar(0.5))).unwrap();
+        let file = TorchFile::open(&path).unwrap();
+        let Node::Tensor(scalar) = file.root() else { panic!("{:?}", file.root()) };
+        let expanded = |n: usize| TensorRef { shape: vec![n], strides: vec![0], ..scalar.clone() };
+        assert_eq!(file.read("x", &expanded(3)).unwrap(), 0.5f32.to_le_bytes().repeat(3));
+        let refused = file.read("x", &expanded(1 << 29)).unwrap_err().to_string();
+        assert!(refused.contains("tensor x: 536870912 elements of a file of"), "{refused}");
     }
 }

@@ -133,7 +133,8 @@ impl Reader<'_> {
 
     /// Later entries win, at the place of the first, as in Python.
     fn dict(&mut self, entries: &[(Id, Id)], depth: usize) -> Result<Node, String> {
-        let mut out: Vec<(String, Node)> = Vec::with_capacity(entries.len());
+        // Not with room for all: one that holds itself would have it once for each level.
+        let mut out: Vec<(String, Node)> = Vec::new();
         let mut place = BTreeMap::new();
         for &(key, value) in entries {
             let key = self.key(key)?;

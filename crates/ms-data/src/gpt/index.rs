@@ -56,7 +56,7 @@ impl GptIndex {
         }
         .max(1);
         let separate_last_epoch = separate_last_epoch(samples, epochs, per_epoch, row)?;
-        let entries = sequences.len() as i64 * epochs;
+        let entries = (sequences.len() as i64).saturating_mul(epochs);
         if i32::try_from(sequences.end).is_err() || entries > i64::from(i32::MAX) * 4 {
             return Err(format!("{entries} sequences over {epochs} epochs are too many"));
         }

@@ -339,3 +339,10 @@ fn an_exhaustive_blend_uses_every_sample_once() {
     drawn.sort_unstable();
     assert_eq!(drawn, [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (2, 2), (2, 3), (2, 4)]);
 }
+
+#[test]
+fn epochs_of_more_sequences_than_can_be_counted_are_refused() {
+    let length = |i: usize| usize::from(i == 0);
+    let refused = GptIndex::build(0..1000, length, 1 << 22, Some(1_000_000_000_000), 1).unwrap_err();
+    assert!(refused.contains("are too many"), "{refused}");
+}

@@ -6,6 +6,7 @@
 
 use crate::Reason;
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use std::io::{BufRead, Error, ErrorKind, Result};
 
 /// Names of the columns, and how cells are separated.
@@ -97,10 +98,10 @@ pub(super) fn next_row(
 
 impl Header {
     pub(super) fn parse(row: &[u8], separator: u8) -> std::result::Result<Self, String> {
-        let mut names = Vec::new();
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
         for cell in cells(row, separator)? {
             let name = cell.trim().to_owned();
-            if names.contains(&name) {
+            if !seen.insert(name.clone()) {
                 return Err(format!("two columns are called {name:?}"));
             }
             names.push(name);

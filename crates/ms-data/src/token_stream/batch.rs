@@ -3,7 +3,7 @@
 use super::StreamInfo;
 use arrow_ipc::{MessageHeader, RecordBatch, Schema, Type};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 type Result<T> = std::result::Result<T, String>;
@@ -25,7 +25,7 @@ pub(super) fn parse_schema(metadata: &[u8]) -> Result<(Vec<String>, StreamInfo)>
         }
     }
     let info = StreamInfo::from_metadata(&pairs)?;
-    let mut columns = Vec::new();
+    let (mut columns, mut seen) = (Vec::new(), HashSet::new());
     for field in schema.fields().into_iter().flatten() {
         let name = field.name().ok_or("a column has no name")?.to_owned();
         let child = field.children().filter(|list| list.len() == 1).map(|list| list.get(0));
@@ -33,7 +33,7 @@ pub(super) fn parse_schema(metadata: &[u8]) -> Result<(Vec<String>, StreamInfo)>
         if !number.is_some_and(|n| n.bitWidth() == 32 && n.is_signed()) || field.dictionary().is_some() {
             return Err(format!("column {name:?}: expected a list of 32-bit integers"));
         }
-        if columns.contains(&name) {
+        if !seen.insert(name.clone()) {
             return Err(format!("column {name:?} occurs twice"));
         }
         columns.push(name);

@@ -13,6 +13,9 @@ pub(super) const STEPS: u64 = 50_000_000;
 /// Most characters that a text is filled up with, and parts that a list is cut into.
 const MOST: usize = 1 << 20;
 
+/// Most characters that all lines of a text are filled up with.
+const MOST_OF_LINES: usize = 1 << 26;
+
 /// Gives an environment a limit of steps, and bounds of the filters that fill or cut: they are there a second time, under names
 /// that no template has, behind a check of what they are asked for.
 pub(super) fn add(environment: &mut Environment<'static>) {
@@ -33,6 +36,9 @@ fn indent(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
         let what = format!("indent: expected a text, found {}", other.kind());
         return Err(Error::new(ErrorKind::InvalidOperation, what));
     }
+    let lines = args.first().and_then(Value::as_str).map_or(0, |text| text.matches('\n').count());
+    let width = args.get(1).map_or(0, largest);
+    lines_within("indent", width, lines)?;
     state.apply_filter("indent()", &args)
 }
 
@@ -63,8 +69,30 @@ fn checked(what: &str, args: Rest<ValueOrKwargs>) -> Result<Vec<Value>> {
     Ok(args)
 }
 
-fn beyond(what: &str, found: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("{what}: expected at most {MOST}, found {found}"))
+fn beyond(what: &str, most: usize, found: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidOperation, format!("{what}: expected at most {most}, found {found}"))
+}
+
+/// The largest number of an argument that is one, or has them under names.
+fn largest(arg: &Value) -> usize {
+    let named = || arg.try_iter().into_iter().flatten().filter_map(|key| arg.get_item(&key).ok());
+    match arg.kind() {
+        ValueKind::Map => named().map(|value| usize::try_from(value).unwrap_or(0)).max().unwrap_or(0),
+        _ => usize::try_from(arg.clone()).unwrap_or(0),
+    }
+}
+
+/// Checks what lines are filled up with: `each` of them, `lines` times.
+///
+/// # Errors
+/// With `what` asks for it, where it comes to more than the limit.
+pub(super) fn lines_within(what: &str, each: usize, lines: usize) -> Result<()> {
+    match each.saturating_mul(lines) {
+        all if all > MOST_OF_LINES => {
+            Err(beyond(what, MOST_OF_LINES, format_args!("lines that are filled with {all}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A number of characters or parts that a template gives.
@@ -72,7 +100,7 @@ fn beyond(what: &str, found: impl std::fmt::Display) -> Error {
 /// # Errors
 /// With `what` asks for it, where it is above the limit.
 pub(super) fn within(what: &str, number: usize) -> Result<usize> {
-    if number > MOST { Err(beyond(what, number)) } else { Ok(number) }
+    if number > MOST { Err(beyond(what, MOST, number)) } else { Ok(number) }
 }
 
 /// Checks an argument that is a number, and those that have names.
@@ -84,7 +112,7 @@ fn numbers_within(what: &str, arg: &Value) -> Result<()> {
         });
     }
     match i128::try_from(arg.clone()) {
-        Ok(number) if number > MOST as i128 => Err(beyond(what, number)),
+        Ok(number) if number > MOST as i128 => Err(beyond(what, MOST, number)),
         _ => Ok(()),
     }
 }
@@ -112,7 +140,7 @@ pub(super) fn widths_within(what: &str, text: &str) -> Result<()> {
         let numbers = spec.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
         sum = numbers.map(|number| number.parse().unwrap_or(usize::MAX)).fold(sum, usize::saturating_add);
     }
-    if sum > MOST { Err(beyond(what, format_args!("widths that come to {sum}"))) } else { Ok(()) }
+    if sum > MOST { Err(beyond(what, MOST, format_args!("widths that come to {sum}"))) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -153,6 +181,25 @@ mod tests {
         assert_eq!(render("{{ '{:>3}'.format('a') ~ [1, 2, 3]|slice(2)|list|length }}").unwrap(), "  a2");
         let many = "'".to_owned() + &"%99999d".repeat(11) + "' % (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)";
         assert!(render(&format!("{{{{ {many} }}}}")).unwrap_err().contains("widths that come to 1099989"));
+    }
+
+    #[test]
+    fn lines_that_are_filled_up_are_bounded_together() {
+        for (name, code) in [
+            ("indent", "('a\n' * 1000)|indent(1000000)"),
+            ("indent", "('a\n' * 1000)|indent(first=true, width=1000000)"),
+            ("tojson", "([1] * 1000)|tojson(indent=1000000)"),
+            ("tojson", "[[[{'a': [1] * 100}]]]|tojson(indent=1000000)"),
+        ] {
+            let error = render(&format!("{{{{ {code} }}}}")).expect_err(code);
+            let bound = format!("{name}: expected at most 67108864, found lines that are filled with");
+            assert!(error.contains(&bound), "{code}: {error}");
+        }
+        assert_eq!(
+            render("{{ [1, {'a': []}]|tojson(indent=1) }}").unwrap(),
+            "[\n 1,\n {\n  \"a\": []\n }\n]"
+        );
+        assert_eq!(render("{{ ('a\n' * 1000)|indent(1000)|length }}").unwrap(), "1000999");
     }
 
     #[test]

@@ -146,8 +146,9 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
         }
     };
     let indent = args.get::<Option<usize>>("indent")?.map(|indent| limits::within("tojson", indent));
+    let indent = indent.transpose()?;
     let style = python_json::Style {
-        indent: indent.transpose()?,
+        indent,
         separators,
         sort_keys: args.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
         ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
@@ -158,7 +159,18 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
     }
     let json = serde_json::to_value(value)
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, "not a JSON value").with_source(e))?;
+    limits::lines_within("tojson", indent.unwrap_or(0), levels(&json, 0))?;
     Ok(Value::from(style.dumps(&json)))
+}
+
+/// The levels that the lines of a value are at, in all, where each item has a line.
+fn levels(value: &Json, depth: usize) -> usize {
+    let items = match value {
+        Json::Array(list) => (list.len(), list.iter().map(|item| levels(item, depth + 1)).sum::<usize>()),
+        Json::Object(map) => (map.len(), map.values().map(|item| levels(item, depth + 1)).sum::<usize>()),
+        _ => return 0,
+    };
+    items.0 * (depth + 1) + depth + items.1
 }
 
 /// Python's `strftime` of a time without a zone, for templates' `strftime_now`; directives that it does not know stay as they

@@ -58,7 +58,7 @@ pub(super) fn prepared(source: &str) -> Result<String, String> {
         if length.is_none() {
             out.push_str(tag);
         } else {
-            out.push_str(&replaced(&formatted(&checked(&sliced(block(tag))))));
+            out.push_str(&replaced(&formatted(&checked(&sliced(block(tag))?))));
         }
         if length.is_some() && tag.starts_with("{%") && words(tag) == "raw" {
             let end = rest
@@ -92,7 +92,7 @@ fn depth(code: &str) -> usize {
     let (mut at, mut counts, mut sum, mut most) = (0, vec![0], 0, 0);
     while let Some(c) = code[at..].chars().next() {
         let length = match c {
-            '\'' | '"' => text_length(&code[at..]).unwrap_or(1),
+            '\'' | '"' => text_length(&code[at..]).unwrap_or(code.len() - at),
             _ if is_of_word(c) => word(&code[at..]),
             _ => c.len_utf8(),
         };
@@ -163,15 +163,22 @@ fn gone_over(tag: &str) -> Option<Range<usize>> {
 }
 
 /// Code with a filter in place of each slice whose step is another than a number without a sign.
-fn sliced(mut tag: String) -> String {
-    while let Some((operand, slice)) = stepped(&tag) {
+///
+/// # Errors
+/// If there are more of them than templates have: the code is gone through for each.
+fn sliced(mut tag: String) -> Result<String, String> {
+    for count in 0.. {
+        let Some((operand, slice)) = stepped(&tag) else { break };
+        if count == DEEPEST {
+            return Err(format!("expected at most {DEEPEST} slices with steps in one tag, found more"));
+        }
         let parts = parts(&tag[slice.start + 1..slice.end - 1]);
         let args = parts.iter().map(|part| if part.is_empty() { "none" } else { part });
         let args = args.collect::<Vec<_>>().join(", ");
         let filter = format!("({}|{IN_STEPS}({args}))", &tag[operand..slice.start]);
         tag.replace_range(operand..slice.end, &filter);
     }
-    tag
+    Ok(tag)
 }
 
 /// Where the first such slice stands, and where what it is a slice of begins.
@@ -295,11 +302,13 @@ fn formatted(tag: &str) -> String {
         }
     }
     edits.sort_by_key(|(range, _)| range.start);
-    let mut code = tag.to_owned();
-    for (range, text) in edits.into_iter().rev() {
-        code.replace_range(range, &text);
+    let (mut code, mut at) = (String::with_capacity(tag.len()), 0);
+    for (range, text) in edits {
+        code.push_str(&tag[at..range.start]);
+        code.push_str(&text);
+        at = range.end;
     }
-    code
+    code + &tag[at..]
 }
 
 /// What stands before a place in code.

@@ -293,17 +293,25 @@ impl SentencePieceEngine {
 
     fn put<'t>(
         &self,
-        piece: &'t str,
+        mut piece: &'t str,
         made_of: &HashMap<&'t str, (&'t str, &'t str)>,
         out: &mut Vec<(&'t str, u32)>,
     ) {
-        let id = self.ids.get(piece).copied();
-        match (id, made_of.get(piece)) {
-            (Some(id), Some((left, right))) if self.pieces[id as usize].2 == PieceKind::Unused => {
-                self.put(left, made_of, out);
-                self.put(right, made_of, out);
+        // What stands to the right, the last first: a piece may be made of as many as it has letters.
+        let mut later = Vec::new();
+        loop {
+            let id = self.ids.get(piece).copied();
+            match (id, made_of.get(piece)) {
+                (Some(id), Some((left, right))) if self.pieces[id as usize].2 == PieceKind::Unused => {
+                    later.push(*right);
+                    piece = left;
+                }
+                (id, _) => {
+                    out.push((piece, id.unwrap_or(self.unknown)));
+                    let Some(next) = later.pop() else { return };
+                    piece = next;
+                }
             }
-            (id, _) => out.push((piece, id.unwrap_or(self.unknown))),
         }
     }
 }

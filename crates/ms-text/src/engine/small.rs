@@ -6,7 +6,7 @@
 //! encoded [`ENOUGH`].
 
 use super::unicode::Disputed;
-use super::{decode_error, encode_error};
+use super::{check_pieces, decode_error, encode_error};
 use crate::Result;
 use crate::source::byte_level;
 use crate::vocabulary::{AddedToken, Texts};
@@ -17,6 +17,7 @@ use fast_tokenizers::pipeline::{
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -111,14 +112,20 @@ impl SmallEngine {
         if !fits {
             return None;
         }
+        let definition: Value = serde_json::from_str(&parts.frame).ok()?;
+        check_pieces(Path::new("a kept tokenizer"), &definition["model"]).ok()?;
+        let disputed = Disputed::under(&definition["normalizer"]);
+        drop(definition);
         let frame = fast_tokenizers::from_json(&parts.frame).ok()?;
-        let disputed = Disputed::under(&serde_json::from_str::<Value>(&parts.frame).ok()?["normalizer"]);
         let vocabulary = frame.get_added_vocabulary();
         let mut added = BTreeMap::new();
         let mut contents = BTreeMap::new();
         for (id, token) in tokens {
             added.insert(vocabulary.token_to_id(&token.content)?, *id);
             contents.insert(*id, (token.content.clone(), token.special));
+        }
+        if !parts.around.iter().flatten().all(|id| known((*id).into()) || contents.contains_key(id)) {
+            return None;
         }
         let mut bytes = [0; 256];
         let mut letters = BTreeMap::new();
@@ -308,5 +315,42 @@ impl SmallEngine {
             Some(decoder) => decoder.decode(tokens).map(Some).map_err(|e| decode_error(ids.len(), &e)),
             None => Ok(Some(tokens.join(" "))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::Vocabulary;
+    use serde_json::{Map, json};
+
+    #[test]
+    fn parts_that_do_not_fit_each_other_are_refused() {
+        let letters: Map<String, Value> =
+            (0..=255u8).map(|byte| (byte_level::stand_in(byte).to_string(), json!(byte))).collect();
+        let level =
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+        let definition = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": level, "post_processor": null, "decoder": level,
+            "model": byte_level::bpe(Value::Object(letters), Vec::new(), false)
+        });
+        let vocabulary = Vocabulary::of(Path::new("a"), &definition).unwrap();
+        let engine = |change: &dyn Fn(&mut Parts)| {
+            let mut parts = Parts::of(&definition, vocabulary.model(), Default::default()).unwrap();
+            change(&mut parts);
+            SmallEngine::new(parts, vocabulary.model().clone(), &[], String::new()).is_some()
+        };
+        assert!(engine(&|_| {}) && engine(&|parts| parts.around[0] = vec![255]));
+        assert!(!engine(&|parts| parts.around[1] = vec![256]), "an id without a token");
+        assert!(!engine(&|parts| parts.merged = vec![7]), "ranks of no pairs");
+        // A model in the frame that would take the engine beyond its stack.
+        let deep = json!({"type": "Unigram", "unk_id": 0, "vocab": [["a".repeat(2000), 0.0]], "byte_fallback": false});
+        let in_frame = |parts: &mut Parts| {
+            let mut frame: Value = serde_json::from_str(&parts.frame).unwrap();
+            frame["model"] = deep.clone();
+            parts.frame = frame.to_string();
+        };
+        assert!(!engine(&in_frame));
     }
 }

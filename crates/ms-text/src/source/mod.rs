@@ -182,8 +182,8 @@ impl Source {
                     _ => Err(failed("expected a JSON object".into())),
                 },
             )?,
-            Form::SentencePiece(model, _) => model.definition(Some(facts)),
-            Form::BareSentencePiece(model, _) => model.definition(None),
+            Form::SentencePiece(model, _) => model.definition(Some(facts)).map_err(failed)?,
+            Form::BareSentencePiece(model, _) => model.definition(None).map_err(failed)?,
             Form::Ranks(bytes, family) => {
                 tiktoken::definition(bytes, *family, &facts.added).map_err(failed)?
             }

@@ -4,6 +4,7 @@
 //! converters, so that a folder with only `tokenizer.model` gives the ids of its fast tokenizer.
 
 use super::base64;
+use super::tiktoken::{MOST_MERGED, TOO_MANY_WAYS};
 use crate::folder::FolderFacts;
 use crate::vocabulary::AddedToken;
 use serde_json::{Map, Value, json};
@@ -131,7 +132,10 @@ impl SentencePiece {
     /// stretch of text between special tokens, not only before the first. Llama's fast class does not look at how the model
     /// normalises, and it and the slow one without `legacy` ask the configuration, not the model, whether a text begins with a
     /// mark (transformers 4.51, `convert_slow_tokenizer.py`, `LlamaConverter`; `models/llama/tokenization_llama.py`).
-    pub(super) fn definition(&self, facts: Option<&FolderFacts>) -> Value {
+    ///
+    /// # Errors
+    /// For byte-pair models whose pieces are made of each other in too many ways.
+    pub(super) fn definition(&self, facts: Option<&FolderFacts>) -> Result<Value, String> {
         let (legacy, control) = (facts.is_none_or(|facts| facts.legacy), facts.is_some());
         let llama = facts.filter(|facts| facts.is_llama());
         let normalises = llama.is_none_or(|facts| facts.slow);
@@ -189,12 +193,15 @@ impl SentencePiece {
             0 => Value::Null,
             _ => json!({"type": "Sequence", "normalizers": normalizers}),
         };
-        json!({
+        let model = match self.model {
+            Model::Unigram => self.unigram(),
+            Model::Bpe => self.bpe()?,
+        };
+        Ok(json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
             "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null,
-            "decoder": {"type": "Sequence", "decoders": decoders},
-            "model": match self.model { Model::Unigram => self.unigram(), Model::Bpe => self.bpe() }
-        })
+            "decoder": {"type": "Sequence", "decoders": decoders}, "model": model
+        }))
     }
 
     fn has_bytes(&self) -> bool {
@@ -209,11 +216,13 @@ impl SentencePiece {
     }
 
     /// Merges are not stored: every pair of pieces that makes a third is one, the likeliest third first.
-    fn bpe(&self) -> Value {
+    fn bpe(&self) -> Result<Value, String> {
         let ids: HashMap<&str, usize> =
             self.pieces.iter().enumerate().map(|(id, piece)| (piece.0.as_str(), id)).collect();
         let lengths: HashSet<usize> = ids.keys().map(|text| text.len()).collect();
         let mut merges: Vec<(f32, &str, &str)> = Vec::new();
+        let bytes: usize = self.pieces.iter().map(|piece| piece.0.len() + 16).sum();
+        let mut room = bytes.saturating_mul(MOST_MERGED);
         for (text, score, kind) in &self.pieces {
             if *kind != Kind::Normal {
                 continue;
@@ -226,6 +235,7 @@ impl SentencePiece {
                 .filter_map(|(at, _)| Some((*ids.get(&text[..at])?, *ids.get(&text[at..])?, at)))
                 .collect();
             ways.sort_unstable();
+            room = room.checked_sub(ways.len() * text.len()).ok_or(TOO_MANY_WAYS)?;
             merges.extend(ways.iter().map(|&(_, _, at)| (*score, &text[..at], &text[at..])));
         }
         let chars = |text: &str| text.chars().count();
@@ -238,11 +248,11 @@ impl SentencePiece {
         let vocab: Map<String, Value> =
             self.pieces.iter().enumerate().map(|(id, piece)| (piece.0.clone(), Value::from(id))).collect();
         let merges: Vec<Value> = merges.iter().map(|(_, left, right)| json!([left, right])).collect();
-        json!({
+        Ok(json!({
             "type": "BPE", "dropout": null, "unk_token": self.role(Role::Unk), "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": self.has_bytes(), "ignore_merges": false,
             "vocab": vocab, "merges": merges
-        })
+        }))
     }
 }
 
@@ -376,7 +386,7 @@ mod tests {
         let piece = |text: &str| (text.to_owned(), -1.0, Kind::Normal);
         let mut model = SentencePiece::parse(b"\x0a\x03\x0a\x01a\x12\x02\x18\x02").unwrap();
         model.pieces = ["a", "b", "ab", &"ab".repeat(200_000)].map(piece).into();
-        assert_eq!(model.definition(None)["model"]["merges"], json!([["a", "b"]]));
+        assert_eq!(model.definition(None).unwrap()["model"]["merges"], json!([["a", "b"]]));
     }
 
     #[test]

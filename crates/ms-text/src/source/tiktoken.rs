@@ -8,6 +8,11 @@ use std::collections::{HashMap, HashSet};
 /// Ids of a file are dense but for a few holes; this bounds what is believed.
 const MAX_TOKENS: usize = 1 << 22;
 const MAX_HOLES: usize = 1 << 12;
+/// Most bytes of merges for each byte of a vocabulary: each way to make a token of two others is written out, and tokens that
+/// are all made of each other have more than the memory holds. Published vocabularies have one or two.
+pub(super) const MOST_MERGED: usize = 128;
+
+pub(super) const TOO_MANY_WAYS: &str = "its tokens are made of each other in too many ways";
 
 /// The tokenizer that a rank file belongs to, which the file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +156,7 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
     let mut vocab = Map::new();
     let mut merges = Vec::new();
     let lengths: HashSet<usize> = tokens.iter().flatten().map(Vec::len).collect();
+    let mut room = bytes.len().saturating_mul(MOST_MERGED);
     for (id, token) in tokens.iter().enumerate() {
         let Some(token) = token else { continue };
         vocab.insert(spell(token), Value::from(id));
@@ -161,6 +167,7 @@ pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken
             .filter_map(|at| Some((*ranks.get(&token[..at])?, *ranks.get(&token[at..])?, at)))
             .collect();
         ways.sort_unstable();
+        room = room.checked_sub(ways.len() * token.len()).ok_or(TOO_MANY_WAYS)?;
         merges.extend(ways.iter().map(|&(_, _, at)| json!([spell(&token[..at]), spell(&token[at..])])));
     }
     let model = byte_level::bpe(Value::Object(vocab), merges, true);
@@ -195,5 +202,17 @@ mod tests {
         let long = b"ab".repeat(200_000);
         let lines: [(&[u8], usize); 5] = [(b"a", 0), (b"b", 1), (b"ab", 2), (b"aba", 3), (&long, 4)];
         assert_eq!(read(&lines).unwrap()["model"]["merges"], json!([["a", "b"], ["ab", "a"]]));
+    }
+
+    #[test]
+    fn tokens_that_are_all_made_of_each_other_are_refused() {
+        let runs = |most: usize| {
+            let texts: Vec<Vec<u8>> = (1..=most).map(|n| b"a".repeat(n)).collect();
+            let lines: Vec<(&[u8], usize)> =
+                texts.iter().enumerate().map(|(id, text)| (&text[..], id)).collect();
+            read(&lines).map(|definition| definition["model"]["merges"].as_array().unwrap().len())
+        };
+        assert_eq!(runs(200), Ok(199 * 200 / 2));
+        assert_eq!(runs(600).unwrap_err(), TOO_MANY_WAYS);
     }
 }

@@ -56,8 +56,13 @@ fn remove(template: &Template, message: &mut Message) {
     while let Some(start) = rest.find(open.as_str()) {
         let inside = start + open.len();
         let Some(end) = rest[inside..].find(close.as_str()) else { break };
+        let behind = inside + end + close.len();
+        // Words without letters are everywhere, and nothing is between them.
+        if behind == 0 {
+            break;
+        }
         out.push_str(&rest[..start]);
-        rest = &rest[inside + end + close.len()..];
+        rest = &rest[behind..];
     }
     out.push_str(rest);
     message.content = out.trim_start_matches('\n').to_owned();
@@ -78,6 +83,19 @@ mod tests {
             ("none", "none"),
         ] {
             let mut message = Message::new(Role::Assistant, text);
+            remove(&template, &mut message);
+            assert_eq!(message.content, want);
+        }
+    }
+
+    #[test]
+    fn words_without_letters_leave_a_text_as_it_is() {
+        let words = |open: &str, close: &str| Template {
+            thought_words: (open.into(), close.into()),
+            ..Template::named("qwen3").unwrap()
+        };
+        for (template, want) in [(words("", ""), "ab|c"), (words("", "|"), "c"), (words("b", ""), "a|c")] {
+            let mut message = Message::new(Role::Assistant, "\nab|c");
             remove(&template, &mut message);
             assert_eq!(message.content, want);
         }
