@@ -504,8 +504,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A line without its end, which is `\n`, and for text also `\r\n` or `\r`. A line beyond the limit is broken, and read to its end
-/// if it is to be passed over.
+/// A line without its end, which is `\n`, and for text also `\r\n` or `\r`. A line beyond the limit is broken, and read to its
+/// end if it is to be passed over.
 fn text_line(
     reader: &mut dyn BufRead,
     of_text: bool,

@@ -1,5 +1,6 @@
 //! Chat templates of Hugging Face folders.
 
+mod code;
 mod limits;
 mod nothing;
 mod operators;

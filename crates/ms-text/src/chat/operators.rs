@@ -1,7 +1,7 @@
 //! Operators that the engine computes otherwise than Jinja: `~`, which writes floats, lists and dicts in its own way, and
 //! comparisons by order, which it makes of any two values.
 
-use super::source::{brackets, is_of_word, text_length, word};
+use super::code::{brackets, is_of_word, text_length, word};
 
 /// Filter for a comparison, or a chain of them: a value, then pairs of an operator and a value.
 pub(super) const COMPARED: &str = "compared";

@@ -1,5 +1,6 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
+use super::code::{brackets, is_of_word, text_length, word};
 use super::nothing::IN_TURN;
 use super::operators::replaced;
 use std::ops::Range;
@@ -272,21 +273,6 @@ fn code_end(code: &str, end: &str) -> Option<usize> {
     None
 }
 
-/// Bytes of the literal text that `code` begins with; `None` if it does not end.
-pub(super) fn text_length(code: &str) -> Option<usize> {
-    let quote = code.chars().next()?;
-    let mut escaped = false;
-    for (i, c) in code.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            c if c == quote => return Some(i + c.len_utf8()),
-            _ => {}
-        }
-    }
-    None
-}
-
 /// Code with a filter in place of each `%` that may format.
 fn formatted(tag: &str) -> String {
     // Replacements for byte ranges; operands may contain operators themselves.
@@ -374,10 +360,6 @@ fn operators(code: &str) -> Vec<usize> {
     found
 }
 
-pub(super) fn is_of_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
 fn blanks(code: &str) -> usize {
     code.len() - code.trim_start().len()
 }
@@ -403,32 +385,6 @@ fn operand_length(code: &str) -> usize {
             _ => return at,
         };
     }
-}
-
-/// Bytes of a name or a number.
-pub(super) fn word(code: &str) -> usize {
-    code.find(|c: char| !is_of_word(c)).unwrap_or(code.len())
-}
-
-/// Bytes of brackets and what they hold.
-pub(super) fn brackets(code: &str) -> usize {
-    let (mut at, mut depth) = (0, 0);
-    while let Some(c) = code[at..].chars().next() {
-        match c {
-            '\'' | '"' => {
-                at += text_length(&code[at..]).unwrap_or(code.len() - at);
-                continue;
-            }
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth -= 1,
-            _ => {}
-        }
-        at += c.len_utf8();
-        if depth == 0 {
-            break;
-        }
-    }
-    at
 }
 
 #[cfg(test)]
