@@ -1,6 +1,7 @@
 //! A tokenizer folder of any texts: the first byte chooses the form of its vocabulary (`tokenizer.json`, tiktoken's ranks of
-//! three families, GPT-2's two files, BERT's, two files of which one is made anew of the other), then come the vocabulary, the
-//! merges or what else stands beside it, and `tokenizer_config.json`, with 0xFF between them. What loads encodes any text, streams what it decodes, and takes a prompt template's tokens.
+//! three families, GPT-2's two files, BERT's, a model of which one is made anew), then come the vocabulary, the merges or what
+//! else stands beside it, and `tokenizer_config.json`, with 0xFF between them. What loads encodes any text, streams what it
+//! decodes, and takes a prompt template's tokens.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
