@@ -448,7 +448,7 @@ fn read_state(
 ) -> Result<()> {
     let specs = engine.model.specs();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    engine.optimizer.fill(&engine.device, which, |mut slots| {
+    engine.optimizer.fill((&engine.device, &mut engine.store), which, |mut slots| {
         let mut wanted = Vec::with_capacity(slots.len());
         for StateSlot { param, range, values } in &mut slots {
             let i = param.0 as usize;

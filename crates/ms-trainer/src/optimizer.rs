@@ -259,13 +259,13 @@ impl Optimizer {
     }
 
     /// Fills state tensor `which`: `read` gets parts with where to put them, all those at once that stay as they are read, and
-    /// the others one by one.
+    /// the others one by one. Where `store` holds this state, its buckets may be taken: they wait for [`Optimizer::weights`].
     ///
     /// # Errors
     /// As `read`.
     pub(crate) fn fill(
         &mut self,
-        device: &Device,
+        (device, store): (&Device, &mut ParamStore),
         which: usize,
         mut read: impl FnMut(Vec<StateSlot<'_>>) -> Result<()>,
     ) -> Result<()> {
@@ -273,7 +273,12 @@ impl Optimizer {
         let mut new: Option<Vec<_>> = if self.state[which].goes_by_parts() {
             None
         } else {
-            buckets.map(|bucket| self.new_weights(device, which, bucket)).collect()
+            let mut place = |bucket: usize| {
+                let (start, len) = (self.shard.homes[bucket], self.shard.buckets[bucket].1);
+                let old = self.held(which).then(|| store.take(start, len)).flatten();
+                old.or_else(|| self.new_weights(device, which, bucket))
+            };
+            buckets.map(|bucket| place(bucket)).collect()
         };
         let state = &mut self.state[which];
         // Weights that are the numbers themselves are read to their place, too.
@@ -309,10 +314,14 @@ impl Optimizer {
 
     /// Zeros in the place of the model's weights in `bucket`, if these hold state `which`.
     fn new_weights(&self, device: &Device, which: usize, bucket: usize) -> Option<Tensor> {
-        let held = matches!(self.state[which], State::InWeights(_));
         // Weights are rounded from new master weights, before these are.
-        let held = held || which == 0 && self.state[0].goes_by_parts();
+        let held = self.held(which) || which == 0 && self.state[0].goes_by_parts();
         held.then(|| Tensor::zeros(device.arena(), self.weights, [self.shard.buckets[bucket].1]))
+    }
+
+    /// Whether the model's weights hold state `which`, or a part of it.
+    fn held(&self, which: usize) -> bool {
+        matches!(self.state[which], State::InWeights(_))
     }
 
     /// This rank's part of the model's weights in `bucket`, in memory of its own: these stay writable while the model uses them.

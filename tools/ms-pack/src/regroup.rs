@@ -31,8 +31,9 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
         bar.inc(1);
     }
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
+    let done = writer.complete()?;
     record::forget(&args.output_prefix)?;
-    writer.finish()?;
+    done.publish()?;
     if let Some(tokenizer) = tokenizer {
         record::write_or_withdraw(
             &args.output_prefix,
@@ -141,8 +142,9 @@ fn part(
     let mut writer = IndexedWriter::create(prefix, set.token_type())?;
     writer.append_documents(set, documents)?;
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
+    let done = writer.complete()?;
     record::forget(prefix)?;
-    writer.finish()?;
+    done.publish()?;
     if let Some(tokenizer) = tokenizer {
         record::write_or_withdraw(prefix, "split", &[prefix.to_owned()], tokenizer)?;
     }

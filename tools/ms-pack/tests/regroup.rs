@@ -73,7 +73,15 @@ fn the_manifest_of_a_set_stays_where_the_set_is_not_replaced() {
     let error = said(dir.path(), "merge a b --force --output-prefix c", 1);
     assert!(error.contains("b.idx"), "{error}");
     assert!(said(dir.path(), "verify c", 0).is_empty());
-    assert_eq!(names(dir.path(), "c"), ["c.bin", "c.idx", "c.manifest.json"]);
+    let there = ["c.bin", "c.idx", "c.manifest.json"];
+    assert_eq!(names(dir.path(), "c"), there);
+    // Only the index, which is written last, has no place.
+    set(dir.path(), "b");
+    std::fs::remove_file(dir.path().join("c.idx")).unwrap();
+    std::fs::create_dir(dir.path().join("c.idx")).unwrap();
+    let error = said(dir.path(), "merge a b --force --output-prefix c", 1);
+    assert!(error.contains("c.idx"), "{error}");
+    assert_eq!(names(dir.path(), "c"), there);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Where the pieces of a template's code end.
 
+/// Words that are operators.
+pub(super) const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
+
 /// Bytes of the literal text that `code` begins with; `None` if it does not end.
 pub(super) fn text_length(code: &str) -> Option<usize> {
     let quote = code.chars().next()?;
@@ -43,4 +46,22 @@ pub(super) fn brackets(code: &str) -> usize {
         }
     }
     at
+}
+
+/// The parts of code between `separator`s that stand in no brackets, without the blanks around them.
+pub(super) fn parts(code: &str, separator: char) -> Vec<&str> {
+    let (mut at, mut start, mut parts) = (0, 0, Vec::new());
+    while let Some(c) = code[at..].chars().next() {
+        at += match c {
+            '\'' | '"' => text_length(&code[at..]).unwrap_or(code.len() - at),
+            '(' | '[' | '{' => brackets(&code[at..]),
+            _ => c.len_utf8(),
+        };
+        if c == separator {
+            parts.push(code[start..at - 1].trim());
+            start = at;
+        }
+    }
+    parts.push(code[start..].trim());
+    parts
 }

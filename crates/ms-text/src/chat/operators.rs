@@ -1,10 +1,13 @@
 //! Operators that the engine computes otherwise than Jinja: `~`, which writes floats, lists and dicts in its own way, and
 //! comparisons by order, which it makes of any two values.
 
-use super::code::{brackets, is_of_word, text_length, word};
+use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
 
 /// Filter for a comparison, or a chain of them: a value, then pairs of an operator and a value.
 pub(super) const COMPARED: &str = "compared";
+
+/// Filter that hands on the list that `cycle` takes its values of, if it has some.
+pub(super) const IN_CYCLE: &str = "in_cycle";
 
 /// A tag with filters in place of comparisons by order, and `string` behind what `~` joins.
 pub(super) fn replaced(tag: &str) -> String {
@@ -58,9 +61,6 @@ impl Token {
     }
 }
 
-/// Words that are operators.
-const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
-
 const ORDERS: [&str; 4] = ["<", "<=", ">", ">="];
 
 /// Code with other operators; `None` if brackets or texts do not end.
@@ -99,6 +99,12 @@ fn rewritten(code: &str) -> Option<String> {
                 }
                 continue;
             }
+            // Behind a value that is the mark of a loop, and no name.
+            Kind::Word if token.code == "recursive" => segment
+                .iter()
+                .rev()
+                .find(|token: &&Token| token.kind != Kind::Blank)
+                .is_some_and(Token::ends_value),
             Kind::Word => ["and", "or", "if", "else"].contains(&&*token.code),
             _ => false,
         };
@@ -133,23 +139,29 @@ fn tokens(code: &str) -> Option<Vec<Token>> {
         if kind == Kind::Brackets {
             let closed = length > 1 && rest[..length].ends_with([')', ']', '}']);
             let inside = if closed { &rest[1..length - 1] } else { return None };
-            code = format!("{c}{}{}", rewritten(inside)?, &rest[length - 1..length]);
-            // Of no values the engine does not take one in turn, but ends the program.
-            let nothing = inside.trim().is_empty() || inside.trim_start().starts_with('*');
-            let mut before = out.iter_mut().rev().filter(|token| token.kind != Kind::Blank);
-            if let (Some(name), Some(dot)) = (before.next(), before.next())
-                && c == '('
-                && nothing
-                && dot.is(Kind::Symbol, ".")
-                && name.is(Kind::Word, "cycle")
-            {
-                name.code.push_str("_of_nothing");
-            }
+            let before = out.iter().rev().filter(|token| token.kind != Kind::Blank).take(2);
+            let of_cycle = c == '(' && before.map(|token| &*token.code).eq(["cycle", "."]);
+            let inside = rewritten(inside)?;
+            let inside = if of_cycle { in_cycle(inside) } else { inside };
+            code = format!("{c}{inside}{}", &rest[length - 1..length]);
         }
         out.push(Token { kind, code });
         at += length;
     }
     Some(out)
+}
+
+/// What `cycle` takes in turn, behind a check that it is not nothing, of which the engine would end the program.
+fn in_cycle(values: String) -> String {
+    if values.trim().is_empty() {
+        return format!("none|{IN_CYCLE}");
+    }
+    let parts = parts(&values, ',');
+    let Some(lists) = parts.iter().map(|part| part.strip_prefix('*')).collect::<Option<Vec<_>>>() else {
+        return values;
+    };
+    let all: Vec<String> = lists.iter().map(|list| format!("({list})|list")).collect();
+    format!("*({})|{IN_CYCLE}", all.join(" + "))
 }
 
 /// Bytes of a number.
@@ -166,7 +178,7 @@ fn number(code: &str) -> usize {
     at
 }
 
-/// An expression without `and` and the like, in which comparisons by order are filters.
+/// An expression without `and` and the like, in which comparisons by order are filters; chains with `in` stay the engine's.
 fn compared(segment: Vec<Token>) -> String {
     let (mut operators, mut operands) = (Vec::<String>::new(), vec![Vec::new()]);
     let mut after_is = false;
@@ -197,13 +209,16 @@ fn compared(segment: Vec<Token>) -> String {
         return sum(first) + &others.collect::<String>();
     }
     let (simple, first) = (is_simple(&first), sum(first));
-    let (before, value, _) = trimmed(&first);
-    let mut out = format!("{before}{}|{COMPARED}(", bracketed(value, simple));
-    let mut behind = String::new();
+    let (before, value, behind) = trimmed(&first);
+    let (mut out, mut behind) =
+        (format!("{before}{}|{COMPARED}(", bracketed(value, simple)), behind.to_owned());
+    // Blanks with the ends of lines stay, by which errors are told.
+    let ends = |blanks: &str| if blanks.contains('\n') { blanks.to_owned() } else { String::new() };
     for (i, (operator, operand)) in operators.into_iter().zip(operands).enumerate() {
         let operand = sum(operand);
-        let (_, value, after) = trimmed(&operand);
-        out.push_str(&format!("{}'{operator}', {value}", if i > 0 { ", " } else { "" }));
+        let (before, value, after) = trimmed(&operand);
+        let comma = if i > 0 { ", " } else { "" };
+        out.push_str(&format!("{}{comma}'{operator}', {}{value}", ends(&behind), ends(before)));
         after.clone_into(&mut behind);
     }
     out + ")" + &behind
@@ -292,8 +307,14 @@ mod tests {
             ),
             ("{{ a ~ (b }}{{ a < }}", "{{ a ~ (b }}{{ a < }}"),
             (
-                "{{ loop.cycle() ~ loop.cycle('a') }}",
-                "{{ loop.cycle_of_nothing()|string ~ loop.cycle('a')|string }}",
+                "{{ loop.cycle() ~ loop.cycle('a', *b) ~ loop.cycle(*b) }}",
+                "{{ loop.cycle(none|in_cycle)|string ~ loop.cycle('a', *b)|string ~ loop.cycle(*((b)|list)|in_cycle)|string }}",
+            ),
+            ("{{ a <\n b\n== c }}", "{{ a|compared('<', \n b\n, '==', c) }}"),
+            ("{% for a in b if a.c < 3 recursive %}", "{% for a in b if a.c|compared('<', 3) recursive %}"),
+            (
+                "{% for a in recursive if recursive < 3 %}",
+                "{% for a in recursive if recursive|compared('<', 3) %}",
             ),
         ] {
             let tags = source.split_inclusive("}}").filter(|tag| tag.starts_with('{') && tag.len() > 3);

@@ -9,12 +9,9 @@ use std::cmp::Ordering;
 
 use super::nothing::listed;
 use super::operators::COMPARED;
-use super::texts::is_list;
+use super::texts::{MOST_DEPTH, is_list};
 
 type Result<T> = std::result::Result<T, Error>;
-
-/// Lists in each other that are compared.
-const MOST_DEPTH: usize = 200;
 
 /// Gives an environment these filters and tests.
 pub(super) fn add(environment: &mut Environment<'static>) {
@@ -80,7 +77,11 @@ fn order(operator: &str, a: &Value, b: &Value, depth: usize) -> Result<Option<Or
     if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
         return Ok(Some(a.cmp(b)));
     }
-    if is_list(a) && is_list(b) && a.is_tuple() == b.is_tuple() && depth < MOST_DEPTH {
+    if is_list(a) && is_list(b) && a.is_tuple() == b.is_tuple() {
+        if depth == MOST_DEPTH {
+            let what = format!("{operator}: expected at most {MOST_DEPTH} lists in each other, found more");
+            return Err(Error::new(ErrorKind::InvalidOperation, what));
+        }
         let differ = a.try_iter()?.zip(b.try_iter()?).find(|(a, b)| a != b);
         return match differ {
             Some((a, b)) => order(operator, &a, &b, depth + 1),
@@ -103,7 +104,12 @@ fn sorted(name: &str, state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Va
     let keys = match &attribute {
         None => list.clone(),
         Some(attribute) => {
-            let by: Kwargs = [("attribute", attribute.clone())].into_iter().collect();
+            let default =
+                args[1..].iter().find_map(|arg| named(arg, "default").filter(|d| !d.is_undefined()));
+            let default =
+                default.or(args.get(2).filter(|arg| name == "groupby" && !arg.is_kwargs()).cloned());
+            let default = default.map(|default| ("default", default));
+            let by: Kwargs = [("attribute", attribute.clone())].into_iter().chain(default).collect();
             state.apply_filter("map", &[list.clone(), by.into()])?
         }
     };
@@ -111,7 +117,9 @@ fn sorted(name: &str, state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Va
     if attribute.as_ref().and_then(Value::as_str).is_none_or(|text| !text.contains(',')) {
         let mut keys = keys.try_iter()?;
         if let Some(first) = keys.next() {
-            keys.try_for_each(|key| order(name, &first, &key, 0).map(drop))?;
+            // Jinja sorts lists of one key each, and asks of equal ones no more.
+            let alike = |key: &Value| name == "sort" && *key == first;
+            keys.filter(|key| !alike(key)).try_for_each(|key| order(name, &first, &key, 0).map(drop))?;
         }
     }
     state.apply_filter(&format!("{name}()"), &args)
@@ -140,6 +148,8 @@ mod tests {
             ("{{ [3, 1, true]|select('gt', 1)|list }}{{ 2 is lt 3 }}", "[3]True"),
             ("{{ messages|map(attribute='n')|sort }}{{ (messages|sort(attribute='n'))[0].n }}", "[1, 2]1"),
             ("{% for m in messages|groupby('n') %}{{ m.grouper }}{% endfor %}{{ [1, 3]|max }}", "123"),
+            ("{{ [none, none]|sort }}{{ messages|sort(attribute='other')|length }}", "[None, None]2"),
+            ("{% for g in [{'n': 1}, {}]|groupby('n', default=0) %}{{ g.grouper }}{% endfor %}", "01"),
         ] {
             assert_eq!(render(source).as_deref(), Ok(want), "{source}");
         }
@@ -155,6 +165,8 @@ mod tests {
             ("{{ {} < {} }}", "found map and map"),
             ("{{ (1,) < [1] }}", "found sequence and sequence"),
             ("{{ [1, none]|sort }}", "sort: expected"),
+            ("{{ [none, none]|min }}", "min: expected"),
+            ("{{ [{'n': 1}, {}]|groupby('n') }}", "groupby: expected"),
             ("{{ [1, 'a']|min }}", "min: expected"),
             ("{{ messages|map(attribute='calls')|max }}", "max: expected"),
             ("{{ messages|sort(attribute='calls') }}", "sort: expected"),

@@ -1,6 +1,6 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
-use super::code::{brackets, is_of_word, text_length, word};
+use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
 use super::nothing::IN_TURN;
 use super::operators::replaced;
 use std::ops::Range;
@@ -88,7 +88,6 @@ fn words(tag: &str) -> &str {
 /// Most calls in each other for which code may ask: its operators and brackets outside of texts, without those of elements before
 /// it in the same brackets.
 fn depth(code: &str) -> usize {
-    const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
     // By brackets that are open: what stands there since the last comma.
     let (mut at, mut counts, mut sum, mut most) = (0, vec![0], 0, 0);
     while let Some(c) = code[at..].chars().next() {
@@ -173,7 +172,7 @@ fn sliced(mut tag: String) -> Result<String, String> {
         if count == DEEPEST {
             return Err(format!("expected at most {DEEPEST} slices with steps in one tag, found more"));
         }
-        let parts = parts(&tag[slice.start + 1..slice.end - 1]);
+        let parts = parts(&tag[slice.start + 1..slice.end - 1], ':');
         let args = parts.iter().map(|part| if part.is_empty() { "none" } else { part });
         let args = args.collect::<Vec<_>>().join(", ");
         let filter = format!("({}|{IN_STEPS}({args}))", &tag[operand..slice.start]);
@@ -203,7 +202,7 @@ fn stepped(tag: &str) -> Option<(usize, Range<usize>)> {
         match c {
             '[' if in_value => {
                 let slice = at..at + brackets(&tag[at..]);
-                let parts = parts(&tag[at + 1..slice.end - 1]);
+                let parts = parts(&tag[at + 1..slice.end - 1], ':');
                 let number =
                     |step: &str| step.bytes().all(|b| b.is_ascii_digit()) && step.bytes().any(|b| b != b'0');
                 if parts.get(2).is_some_and(|step| !step.is_empty() && !number(step)) {
@@ -231,24 +230,6 @@ fn stepped(tag: &str) -> Option<(usize, Range<usize>)> {
         at += length;
     }
     None
-}
-
-/// The parts of a slice.
-fn parts(code: &str) -> Vec<&str> {
-    let (mut at, mut start, mut parts) = (0, 0, Vec::new());
-    while let Some(c) = code[at..].chars().next() {
-        at += match c {
-            '\'' | '"' => text_length(&code[at..]).unwrap_or(code.len() - at),
-            '(' | '[' | '{' => brackets(&code[at..]),
-            _ => c.len_utf8(),
-        };
-        if c == ':' {
-            parts.push(code[start..at - 1].trim());
-            start = at;
-        }
-    }
-    parts.push(code[start..].trim());
-    parts
 }
 
 /// Words between values.

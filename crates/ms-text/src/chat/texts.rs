@@ -7,6 +7,7 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
 
 use super::nothing::listed;
+use super::operators::IN_CYCLE;
 use crate::python_json;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -40,6 +41,10 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     });
     add_of_texts!(environment: upper lower title trim replace);
     environment.add_filter("join", join);
+    environment.add_filter(IN_CYCLE, |values: &Value| match values.len() {
+        Some(0) | None => Err(wrong("cycle: expected at least one value")),
+        _ => Ok(values.clone()),
+    });
     environment.add_test("lower", |value: &Value| {
         text_of(value).map(|text| minijinja::tests::is_lower(&text.into()))
     });
@@ -50,16 +55,20 @@ pub(super) fn add(environment: &mut Environment<'static>) {
 
 /// Jinja's filter: texts of the elements, or of one attribute of each.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
-fn join(
-    state: &mut State,
-    value: &Value,
-    between: Option<Value>,
-    attribute: Option<Value>,
-    kwargs: Kwargs,
-) -> Result<String> {
-    let between = between.or(kwargs.get("d")?).map_or(Ok(String::new()), |between| text_of(&between))?;
-    let attribute = attribute.or(kwargs.get("attribute")?).filter(|attribute| !attribute.is_none());
+fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String> {
+    let mut args = args.into_values();
+    let kwargs = args.pop_if(|last| last.is_kwargs()).map(Kwargs::try_from);
+    let kwargs = kwargs.unwrap_or_else(|| Ok(Kwargs::from_iter([("", Value::UNDEFINED); 0])))?;
+    let given = |place: usize, name: &str| match args.get(place) {
+        None if kwargs.has(name) => kwargs.get::<Value>(name).map(Some),
+        given => Ok(given.cloned()),
+    };
+    let between = given(0, "d")?.map_or(Ok(String::new()), |between| text_of(&between))?;
+    let attribute = given(1, "attribute")?.filter(|attribute| !attribute.is_none());
     kwargs.assert_all_used()?;
+    if args.len() > 2 {
+        return Err(wrong("join: expected a text between and an attribute, found more"));
+    }
     listed(value)?;
     let list = match attribute {
         None => value.clone(),
@@ -123,7 +132,7 @@ fn loop_text(value: &Value) -> Result<Option<String>> {
 }
 
 /// Most lists and dicts in each other that are written, and most bytes: a list may hold another many times.
-const MOST_DEPTH: usize = 200;
+pub(super) const MOST_DEPTH: usize = 200;
 const MOST_BYTES: usize = 1 << 26;
 
 /// `repr` of a value.
@@ -182,6 +191,7 @@ mod tests {
             ),
             ("{{ 1e20|replace('e', 'E') }} {{ 1e20|capitalize }} {{ [1]|center(7) }}", "1E+20 1e+20   [1]  "),
             ("{{ [1e20, [1e-9], none, 'a']|join(1e20) }}", "1e+201e+20[1e-09]1e+20None1e+20a"),
+            ("{{ [1, 2]|join(none) }}{{ [1, 2]|join(d='-') }}{{ [1, 2]|join }}", "1None21-212"),
             ("{{ [{'a': 1e20}, {'a': 2}]|join('-', attribute='a') }}{{ 'abc'|join('-') }}", "1e+20-2a-b-c"),
             (
                 "{% for x in 'abc' %}{{ loop }}{{ loop ~ '' }}{% endfor %}",
@@ -202,7 +212,7 @@ mod tests {
             let template =
                 ChatTemplate::new(&format!("{{% for x in [1] %}}{{{{ {code} }}}}{{% endfor %}}")).unwrap();
             let error = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit).unwrap_err();
-            assert!(error.to_string().contains("cycle_of_nothing"), "{code}: {error}");
+            assert!(error.to_string().contains("cycle: expected at least one value"), "{code}: {error}");
         }
     }
 }

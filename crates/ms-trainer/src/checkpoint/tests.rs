@@ -82,7 +82,7 @@ fn poison(engine: &mut Engine, states: usize) -> Result<()> {
         engine.store.get_mut(id)?.set_reals(&vec![f64::NAN; n])?;
     }
     for which in 0..states {
-        engine.optimizer.fill(&engine.device, which, |blanks| {
+        engine.optimizer.fill((&engine.device, &mut engine.store), which, |blanks| {
             for mut blank in blanks {
                 let n = blank.values.shape().numel();
                 blank.values.set_reals(&vec![f64::NAN; n])?;
