@@ -273,12 +273,12 @@ impl Optimizer {
         let mut new: Option<Vec<_>> = if self.state[which].goes_by_parts() {
             None
         } else {
-            let mut place = |bucket: usize| {
+            let place = |bucket: usize| {
                 let (start, len) = (self.shard.homes[bucket], self.shard.buckets[bucket].1);
                 let old = self.held(which).then(|| store.take(start, len)).flatten();
                 old.or_else(|| self.new_weights(device, which, bucket))
             };
-            buckets.map(|bucket| place(bucket)).collect()
+            buckets.map(place).collect()
         };
         let state = &mut self.state[which];
         // Weights that are the numbers themselves are read to their place, too.
