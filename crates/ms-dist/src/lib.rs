@@ -58,6 +58,8 @@ mod pending_enter_tp;
 mod pending_exchange;
 mod pending_rows;
 mod pieces;
+#[cfg(any(test, feature = "mpi"))]
+mod progress;
 mod reduce;
 pub mod schedule;
 pub mod threads;

@@ -9,6 +9,7 @@
 //! whole to every rank.
 
 use crate::mailbox::{ENDED, FAILED, LOST, Mailbox, Message, Topic, Transport, encode};
+use crate::progress::Progress;
 use crate::reduce::{joined, reduce};
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Requests, Result, volume};
 use ms_core::{Arena, DType, Tensor};
@@ -28,6 +29,7 @@ pub(crate) struct MessageFabric {
     transport: Arc<dyn Transport>,
     mailbox: Arc<Mailbox>,
     asked: Arc<Requests>,
+    progress: Arc<Progress>,
 }
 
 impl MessageFabric {
@@ -37,7 +39,7 @@ impl MessageFabric {
         transport: Arc<dyn Transport>,
         mailbox: Arc<Mailbox>,
     ) -> Self {
-        Self { rank, world, transport, mailbox, asked: Arc::default() }
+        Self { rank, world, transport, mailbox, asked: Arc::default(), progress: Arc::default() }
     }
 
     /// From now on this rank waits for another no longer than `limit`; the error says for what.
@@ -108,6 +110,7 @@ impl Fabric for MessageFabric {
                 transport: Arc::clone(&self.transport),
                 mailbox: Arc::clone(&self.mailbox),
             },
+            progress: Arc::clone(&self.progress),
             next: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }))
@@ -135,17 +138,20 @@ impl Group {
         self.transport.post(self.ranks[to], encode(self.key, topic, call, dtype, shape, data));
     }
 
-    /// Waits for the message of rank `from` of the group.
-    fn wait(&self, from: usize, topic: Topic) -> Result<Message> {
-        self.mailbox.wait((self.key, self.ranks[from], topic), &*self.transport)
+    /// Waits for the message of rank `from` of the group; `eager`: looks for it itself at first.
+    fn wait(&self, from: usize, topic: Topic, eager: bool) -> Result<Message> {
+        self.mailbox.wait((self.key, self.ranks[from], topic), eager.then_some(&*self.transport))
     }
 }
 
 /// This rank's part in one collective.
+#[derive(Clone)]
 struct PendingCollective {
     group: Group,
     sequence: u64,
     call: String,
+    /// Whether who waits has nothing else to do.
+    eager: bool,
 }
 
 impl PendingCollective {
@@ -159,7 +165,7 @@ impl PendingCollective {
 
     /// What rank `from` sent in a step; an error if ranks diverge.
     fn wait(&self, from: usize, step: u8) -> Result<Message> {
-        let message = self.group.wait(from, self.topic(step))?;
+        let message = self.group.wait(from, self.topic(step), self.eager)?;
         if message.call == self.call {
             return Ok(message);
         }
@@ -190,7 +196,7 @@ fn part(numel: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
 
 struct MessageComm {
     group: Group,
-    /// Where messages become tensors.
+    progress: Arc<Progress>,
     next: AtomicU64,
     sent: AtomicU64,
 }
@@ -203,6 +209,7 @@ impl MessageComm {
             group: self.group.clone(),
             sequence,
             call: format!("{what} of {name} ({about})"),
+            eager: true,
         })
     }
 
@@ -264,20 +271,25 @@ impl Communicator for MessageComm {
             }));
         }
         Self::scatter(&pending, &t, |to| part(numel, to, size));
-        Ok(waiting(what, name, move || {
-            let (arena, shape) = (t.arena().clone(), t.shape());
-            let own = part(numel, rank, size);
-            let mine = t.slice_flat(own.start, [own.len()])?;
-            drop(t);
-            let all = pending.all(0, &mine, &arena)?;
-            drop(mine);
-            let sum = reduce(&arena, &all, 0, own.len(), op)?;
-            drop(all);
-            for to in pending.group.others() {
-                pending.post(to, 1, sum.dtype(), &[own.len()], sum.bytes());
-            }
-            joined(&arena, &pending.all(1, &sum, &arena)?, &shape)
-        }))
+        let (arena, shape) = (t.arena().clone(), t.shape());
+        let reduced = {
+            let (mut pending, arena) = (pending.clone(), arena.clone());
+            self.progress.begin(move |by_rank| {
+                pending.eager = by_rank;
+                let own = part(numel, rank, size);
+                let mine = t.slice_flat(own.start, [own.len()])?;
+                drop(t);
+                let all = pending.all(0, &mine, &arena)?;
+                drop(mine);
+                let sum = reduce(&arena, &all, 0, own.len(), op)?;
+                drop(all);
+                for to in pending.group.others() {
+                    pending.post(to, 1, sum.dtype(), &[own.len()], sum.bytes());
+                }
+                Ok(sum)
+            })
+        };
+        Ok(waiting(what, name, move || joined(&arena, &pending.all(1, &reduced.wait()?, &arena)?, &shape)))
     }
 
     fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
@@ -389,7 +401,7 @@ impl Communicator for MessageComm {
         let (group, arena) = (self.group.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
-            let message = group.wait(from, Topic::Message { tag })?;
+            let message = group.wait(from, Topic::Message { tag }, true)?;
             if message.call == name {
                 message.tensor(&arena)
             } else {

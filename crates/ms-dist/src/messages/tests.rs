@@ -111,8 +111,9 @@ type Begin = fn(&dyn Communicator, Tensor) -> Result<Pending>;
 #[test]
 fn what_a_rank_begins_is_over_on_the_others_before_it_waits_for_it() {
     const WORLD: usize = 3;
-    let kinds: [(&str, usize, Begin); 8] = [
+    let kinds: [(&str, usize, Begin); 9] = [
         ("small sum", 6, |comm, t| comm.all_reduce("t", t, ReduceOp::Sum)),
+        ("large sum", 60_001, |comm, t| comm.all_reduce("t", t, ReduceOp::Sum)),
         ("maximum", 6, |comm, t| comm.all_reduce("t", t, ReduceOp::Max)),
         ("gather", 60_000, |comm, t| comm.all_gather("t", t)),
         ("scatter", 60_000, |comm, t| comm.reduce_scatter("t", t)),
