@@ -92,9 +92,24 @@ fn pipeline(out: &mut String, plan: &Value) {
         return;
     }
     for (stage, order) in orders.iter().enumerate() {
-        let _ = writeln!(out, "  stage {stage:<3}  {}", order.as_str().unwrap_or_default());
+        let _ = writeln!(out, "  stage {stage:<3}  {}", abridged(order.as_str().unwrap_or_default()));
     }
     out.push_str("  (F forward, B backward, I input gradients, W weight gradients; micro-batch.chunk)\n");
+}
+
+/// Actions of a stage that are shown at the start and at the end of its schedule.
+const FIRST_ACTIONS: usize = 40;
+const LAST_ACTIONS: usize = 8;
+
+/// A schedule without its middle, which `--json` has, if it is long.
+fn abridged(order: &str) -> String {
+    let actions: Vec<&str> = order.split(' ').collect();
+    let left_out = actions.len().saturating_sub(FIRST_ACTIONS + LAST_ACTIONS);
+    if left_out == 0 {
+        return order.to_owned();
+    }
+    let (first, last) = (&actions[..FIRST_ACTIONS], &actions[actions.len() - LAST_ACTIONS..]);
+    format!("{} ({left_out} more, see --json) {}", first.join(" "), last.join(" "))
 }
 
 /// Bytes that a rank sends, by the axes on which it sends anything.

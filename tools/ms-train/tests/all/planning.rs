@@ -304,6 +304,15 @@ fn a_plan_is_told_to_people_in_units_and_to_programs_in_bytes() {
     ] {
         assert!(text.contains(part), "{part:?}: {text}");
     }
+    // A long schedule is told by its ends.
+    let long = shown(&["--global-batch-size", "400"]);
+    let ends = |line: &&str| {
+        line.starts_with("  stage 0    F0.0 F1.0 B0.0 ")
+            && line.ends_with(
+                " F20.0 (752 more, see --json) B395.0 F397.0 B396.0 F398.0 B397.0 F399.0 B398.0 B399.0",
+            )
+    };
+    assert_eq!(long.lines().filter(ends).count(), 1, "{long}");
     // What there is none of is not told, and no key of the object is.
     assert!(!text.contains("null") && !text.contains('_') && !text.contains("smart"), "{text}");
     // Two figures are called activations there: the object says which is which.
