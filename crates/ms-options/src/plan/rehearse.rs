@@ -2,6 +2,7 @@
 
 use crate::resolve::Resolved;
 use ms_core::Axis;
+use ms_data::RowLayout;
 use ms_dist::ContextParallel;
 use ms_trainer::LossScale;
 use ms_trainer::rehearsal::{RankSetup, Rehearsal, rehearse};
@@ -41,6 +42,12 @@ pub(crate) fn assumptions(r: &Resolved) -> Vec<&'static str> {
     let mut all = Vec::new();
     if matches!(r.topology.parallel.context, ContextParallel::Adaptive { .. }) {
         all.push("every row is one document: of rows of several, ranks share out fewer blocks of attention");
+    }
+    let layout = r.data.as_ref().map(|data| data.layout);
+    if matches!(layout, Some(RowLayout::Padded { multiple, .. }) if multiple < r.config.longest_row) {
+        all.push(
+            "every row is as long as it can be: shorter ones are padded only to the longest of their batch",
+        );
     }
     if matches!(r.config.optimizer.loss_scale, LossScale::Dynamic { .. }) {
         all.push("no iteration is skipped: one whose gradients overflow gathers no weights and updates none");

@@ -4,6 +4,7 @@ use assert_cmd::Command;
 use ms_data::indexed::{IndexedWriter, TokenType};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Output;
 
 /// 24 samples of 4 to 29 tokens; the first two of every micro-batch of four have 29.
 fn samples(dir: &Path) {
@@ -25,8 +26,8 @@ fn samples(dir: &Path) {
     }
 }
 
-fn losses(dir: &Path, name: &str, flags: &str) -> Vec<f64> {
-    let metrics = dir.join(name);
+/// A run on the samples.
+fn run(dir: &Path, flags: &str) -> Output {
     let common = "--num-layers 1 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 64 --normalization RMSNorm \
         --swiglu --position-embedding-type rope --disable-bias-linear --max-position-embeddings 64 --padded-vocab-size 300 \
         --vocab-size 300 --micro-batch-size 4 --global-batch-size 4 --lr 1e-3 --min-lr 1e-3 --train-iters 5 --stage sft \
@@ -38,10 +39,15 @@ fn losses(dir: &Path, name: &str, flags: &str) -> Vec<f64> {
         .args(flags.split_whitespace())
         .args(["--data-path", &dir.join("set").display().to_string()])
         .args(["--tokenizer-name-or-path", &dir.join("tok").display().to_string()])
-        .args(["--metrics-file", &metrics.display().to_string()])
         .output()
         .unwrap();
     assert!(run.status.success(), "{flags}: {}", String::from_utf8_lossy(&run.stderr));
+    run
+}
+
+fn losses(dir: &Path, name: &str, flags: &str) -> Vec<f64> {
+    let metrics = dir.join(name);
+    run(dir, &format!("--metrics-file {} {flags}", metrics.display()));
     let text = std::fs::read_to_string(&metrics).unwrap();
     text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["lm loss"].as_f64()).collect()
 }
@@ -65,4 +71,11 @@ fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_no
     assert!(close(&left), "{variable:?} {left:?}");
     let wide = losses(dir.path(), "d", "--seq-length 30 --variable-seq-lengths --pad-to-multiple-of 25");
     assert!(close(&wide), "{variable:?} {wide:?}");
+    // A plan says that it takes every row for the longest, where rows differ.
+    let assumed = |flags: &str| {
+        let plan = run(dir.path(), &format!("--dry-run --json {flags}")).stdout;
+        serde_json::from_slice::<Value>(&plan).unwrap()["rehearsed_as_if"].to_string()
+    };
+    assert!(assumed("--seq-length 30 --variable-seq-lengths").contains("every row is as long as it can be"));
+    assert_eq!(assumed("--seq-length 30"), "[]");
 }
