@@ -184,7 +184,10 @@ fn stages_that_wait_for_each_other_have_the_same_losses() {
     let counted = "--pp 2 --num-virtual-stages-per-pipeline-rank 2 --nproc-per-node 2 --dry-run";
     for (flags, said) in [
         (format!("{counted} {WAIT}"), "--no-overlap-p2p-communication: expected more than two stages"),
-        (format!("{head} {WAIT}"), "--overlap-p2p-communication-warmup-flush: expected stages of several chunks"),
+        (
+            format!("{head} {WAIT}"),
+            "--overlap-p2p-communication-warmup-flush: expected stages of several chunks",
+        ),
         (
             format!("--pp 2 --nproc-per-node 2 --dry-run --upstream head {ENDS}"),
             "--overlap-p2p-communication-warmup-flush: expected stages of several chunks",

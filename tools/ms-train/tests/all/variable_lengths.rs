@@ -73,6 +73,7 @@ fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_no
     let ranks = "--nproc-per-node 2 --tp 2 --sequence-parallel";
     let odd = run(dir.path(), "e", &format!("--seq-length 30 --reset-position-ids {ranks}")).stderr;
     let said = String::from_utf8_lossy(&odd);
-    let expected = "--sequence-parallel: expected micro-batches whose tokens 2 ranks can share, found 71 tokens";
+    let expected =
+        "--sequence-parallel: expected micro-batches whose tokens 2 ranks can share, found 71 tokens";
     assert!(said.contains(expected), "{said}");
 }
