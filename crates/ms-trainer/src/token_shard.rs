@@ -22,9 +22,14 @@ pub(crate) struct TokenShard {
 /// The share of the rank of `ctx` in `mb`.
 ///
 /// # Errors
-/// If a row does not divide into equal chunks.
+/// If a row does not divide into equal chunks, or the tokens do not among the ranks that share them between matrices.
 pub(crate) fn share(mb: &MicroBatch, ctx: &ParallelCtx) -> Result<TokenShard> {
-    let cp = ctx.cp.size();
+    let (cp, tp) = (ctx.cp.size(), ctx.tp.size());
+    let tokens_of_rank = mb.row_ends.last().map_or(0, |&end| end / cp);
+    if ctx.sequence_parallel && !tokens_of_rank.is_multiple_of(tp) {
+        let expected = format!("micro-batches whose tokens {tp} ranks can share");
+        return Err(Error::config("--sequence-parallel", expected, format!("{tokens_of_rank} tokens")));
+    }
     if cp == 1 {
         return Ok(TokenShard { cut: None });
     }

@@ -38,7 +38,7 @@ impl Lane {
     }
 }
 
-/// Stage `r` of `pp` with `m >= 2 pp` micro-batches.
+/// Stage `r` of `pp` with `m >= 2 pp - 1` micro-batches, the fewest that upstream takes.
 ///
 /// # Source
 /// DeepSeek, "`DualPipe`" (2025), the cut-in-half form; MindSpeed, `mindspeed/core/pipeline_parallel/dualpipev`.

@@ -162,11 +162,11 @@ impl Schedule {
                 (0..pp).map(|r| interleaved::stage(r, &shape)).collect()
             }
             Order::DualPipeV => {
-                if chunks != 2 || micro_batches < 2 * pp {
+                let least = 2 * pp - 1;
+                if chunks != 2 || micro_batches < least {
                     return Err(Impossible(format!(
-                        "DualPipeV: expected two chunks a stage and at least {} micro-batches, found {chunks} and \
-                         {micro_batches}",
-                        2 * pp
+                        "DualPipeV: expected two chunks a stage and at least {least} micro-batches, found {chunks} and \
+                         {micro_batches}"
                     )));
                 }
                 (0..pp).map(|r| dual_pipe::stage(r, pp, micro_batches)).collect()

@@ -172,12 +172,13 @@ pub(crate) fn resolve(
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/training/arguments.py`, `validate_args`; `core_v0.12.1`,
-/// `megatron/core/model_parallel_config.py`.
+/// `megatron/core/model_parallel_config.py`. Of two stages MindSpeed-LLM keeps layers per chunk from that check (v2.0.0,
+/// `mindspeed_llm/training/arguments.py`, `_store_variables`).
 fn check_messages(o: &ParallelismOptions, stages: &Stages) -> Result<()> {
-    if !o.overlap_p2p && stages.interleaved() && o.pp < 3 {
+    if !o.overlap_p2p && stages.interleaved() && o.pp < 3 && o.layers_per_chunk.value.is_none() {
         refuse!(
-            "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as in upstream, found \
-             --pipeline-model-parallel-size {}",
+            "--no-overlap-p2p-communication: expected more than two stages where they have several chunks, as in upstream, or \
+             --num-layers-per-virtual-pipeline-stage, found --pipeline-model-parallel-size {}",
             o.pp
         );
     }

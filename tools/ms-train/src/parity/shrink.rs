@@ -72,11 +72,13 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
     m.pattern = kept_layers(c, layers);
     m.layers = layers;
     m.mtp = c.mtp.min(1);
-    (m.hidden, m.ffn) = (32, 16 * tp);
+    m.ffn = 16 * tp;
     (m.vocab, m.padded_vocab) = (60 * tp - 3, 60 * tp);
     m.max_positions = m.max_positions.min(1024);
     m.sliding_window = c.sliding_window.map(|w| w.min(5));
     (m.heads, m.groups) = heads(c.heads, c.groups, tp * share.ulysses);
+    // What ranks and heads share, three ranks too.
+    m.hidden = 32usize.next_multiple_of(lcm(2, m.heads));
     m.windowed = c.windowed.clone().map(|w| {
         let (heads, groups) = heads(w.heads, w.groups, tp * share.ulysses);
         Windowed { heads, groups, ..w }

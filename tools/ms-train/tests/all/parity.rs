@@ -31,6 +31,11 @@ fn a_large_model_is_compared_in_a_moment_on_any_topology() {
         assert_eq!(found["equal"], Value::Bool(true), "{topology}: {found}");
         assert!(found["worst_gradient"]["relative"].as_f64().unwrap() < 1e-10, "{topology}: {found}");
     }
+    // Three ranks share a width, too, also of what joins a prediction module's inputs.
+    let three = "--nproc-per-node 3 --tp 3 --hidden-size 1536 --num-attention-heads 12 --num-query-groups 3 --padded-vocab-size 151938 \
+        --mtp-num-layers 1";
+    let found = parity(&format!("{MODEL} {three}"));
+    assert_eq!(found["equal"], Value::Bool(true), "{found}");
     // Empty slots stay, at the ends of their chunks.
     for (noop, topology, slots) in [
         ("0,27", "--nproc-per-node 2 --pp 2", json!([0, 3])),

@@ -173,17 +173,21 @@ fn stages_that_wait_for_each_other_have_the_same_losses() {
     const ENDS: &str = "--overlap-p2p-communication-warmup-flush";
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 4, 8, counting);
-    for way in ["--pp 2", "--pp 4", "--pp 2 --schedules-method zero-bubble"] {
+    let chunks = "--pp 2 --num-layers-per-virtual-pipeline-stage 1";
+    for way in ["--pp 2", "--pp 4", "--pp 2 --schedules-method zero-bubble", chunks] {
         let flags = ranks(way);
         let waiting = losses(dir.path(), &data, &format!("{flags} {WAIT}"));
         assert_eq!(losses(dir.path(), &data, &flags), waiting, "{way}");
     }
-    let chunks = "--pp 2 --num-layers-per-virtual-pipeline-stage 1 --nproc-per-node 2 --dry-run";
-    let head = format!("{chunks} --upstream head {ENDS}");
+    let head = format!("{chunks} --nproc-per-node 2 --dry-run --upstream head {ENDS}");
     command(dir.path(), &head).assert().success();
+    let counted = "--pp 2 --num-virtual-stages-per-pipeline-rank 2 --nproc-per-node 2 --dry-run";
     for (flags, said) in [
-        (format!("{chunks} {WAIT}"), "--no-overlap-p2p-communication: expected more than two stages"),
-        (format!("{head} {WAIT}"), "--no-overlap-p2p-communication: expected more than two stages"),
+        (format!("{counted} {WAIT}"), "--no-overlap-p2p-communication: expected more than two stages"),
+        (
+            format!("{head} {WAIT}"),
+            "--overlap-p2p-communication-warmup-flush: expected stages of several chunks",
+        ),
         (
             format!("--pp 2 --nproc-per-node 2 --dry-run --upstream head {ENDS}"),
             "--overlap-p2p-communication-warmup-flush: expected stages of several chunks",

@@ -282,7 +282,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ),
         (
             "--nproc-per-node 2 --pp 2 --schedules-method dualpipev --global-batch-size 2",
-            "at least 4 micro-batches",
+            "at least 3 micro-batches",
         ),
         (
             "--nproc-per-node 3 --cp 3 --context-parallel-algo megatron_cp_algo",

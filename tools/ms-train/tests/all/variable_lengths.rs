@@ -26,13 +26,21 @@ fn samples(dir: &Path) {
     }
 }
 
+fn losses(dir: &Path, name: &str, flags: &str) -> Vec<f64> {
+    let metrics = dir.join(name);
+    let run = run(dir, &format!("--metrics-file {} {flags}", metrics.display()));
+    assert!(run.status.success(), "{flags}: {}", String::from_utf8_lossy(&run.stderr));
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["lm loss"].as_f64()).collect()
+}
+
 /// A run on the samples.
 fn run(dir: &Path, flags: &str) -> Output {
     let common = "--num-layers 1 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 64 --normalization RMSNorm \
         --swiglu --position-embedding-type rope --disable-bias-linear --max-position-embeddings 64 --padded-vocab-size 300 \
         --vocab-size 300 --micro-batch-size 4 --global-batch-size 4 --lr 1e-3 --min-lr 1e-3 --train-iters 5 --stage sft \
         --seed 7 --log-interval 1 --split 100,0,0 --eval-iters 0 --no-shuffle --prompt-type empty";
-    let run = Command::cargo_bin("ms-train")
+    Command::cargo_bin("ms-train")
         .unwrap()
         .env("MS_NO_PROGRESS", "1")
         .args(common.split_whitespace())
@@ -40,16 +48,7 @@ fn run(dir: &Path, flags: &str) -> Output {
         .args(["--data-path", &dir.join("set").display().to_string()])
         .args(["--tokenizer-name-or-path", &dir.join("tok").display().to_string()])
         .output()
-        .unwrap();
-    assert!(run.status.success(), "{flags}: {}", String::from_utf8_lossy(&run.stderr));
-    run
-}
-
-fn losses(dir: &Path, name: &str, flags: &str) -> Vec<f64> {
-    let metrics = dir.join(name);
-    run(dir, &format!("--metrics-file {} {flags}", metrics.display()));
-    let text = std::fs::read_to_string(&metrics).unwrap();
-    text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["lm loss"].as_f64()).collect()
+        .unwrap()
 }
 
 #[test]
@@ -71,6 +70,13 @@ fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_no
     assert!(close(&left), "{variable:?} {left:?}");
     let wide = losses(dir.path(), "d", "--seq-length 30 --variable-seq-lengths --pad-to-multiple-of 25");
     assert!(close(&wide), "{variable:?} {wide:?}");
+    // Rows that are packed elsewhere keep their length: 29, 29, 6 and 7 tokens.
+    let ranks = "--nproc-per-node 2 --tp 2 --sequence-parallel";
+    let odd = run(dir.path(), &format!("--seq-length 30 --reset-position-ids {ranks}")).stderr;
+    let said = String::from_utf8_lossy(&odd);
+    let expected =
+        "--sequence-parallel: expected micro-batches whose tokens 2 ranks can share, found 71 tokens";
+    assert!(said.contains(expected), "{said}");
     // A plan says that it takes every row for the longest, where rows differ.
     let assumed = |flags: &str| {
         let plan = run(dir.path(), &format!("--dry-run --json {flags}")).stdout;
