@@ -199,7 +199,7 @@ impl crate::sink::Sink for Limited {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Summary> {
+    fn finish_after(self: Box<Self>, _: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
         Ok(Summary { packed: self.0, ..Summary::default() })
     }
 }
