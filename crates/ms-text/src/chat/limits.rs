@@ -4,6 +4,7 @@ use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::nothing::listed;
+use super::python::all_taken;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -58,6 +59,8 @@ fn format_text(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
     let args = args.into_values();
     if let Some(text) = args.first().and_then(Value::as_str) {
         widths_within("format", text)?;
+        let values = args[1..].iter().filter(|arg| !arg.is_kwargs()).count();
+        all_taken("format", text, values)?;
     }
     state.apply_filter("format()", &args)
 }
@@ -208,7 +211,7 @@ mod tests {
             assert!(render(&format!("{{{{ {code} }}}}")).unwrap_err().contains("modulo by zero"), "{code}");
         }
         let sound =
-            "{{ [6 is divisibleby 3, 7 is divisibleby 3, 7.5 is divisibleby 2.5, 'a' is divisibleby 1] }}";
+            "{{ [6 is divisibleby 3, 7 is divisibleby 3, 7.5 is divisibleby 2.5, '%s' is divisibleby 1] }}";
         assert_eq!(render(sound).unwrap(), "[True, False, True, False]");
     }
 

@@ -1,5 +1,5 @@
 //! Operators that the engine computes otherwise than Jinja: `~`, which writes floats, lists and dicts in its own way, and
-//! comparisons by order, which it makes of any two values.
+//! comparisons by order and `in`, which it makes of any two values.
 
 use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
 
@@ -9,10 +9,10 @@ pub(super) const COMPARED: &str = "compared";
 /// Filter that hands on the list that `cycle` takes its values of, if it has some.
 pub(super) const IN_CYCLE: &str = "in_cycle";
 
-/// A tag with filters in place of comparisons by order, and `string` behind what `~` joins.
+/// A tag with filters in place of comparisons by order and of `in`, and `string` behind what `~` joins.
 pub(super) fn replaced(tag: &str) -> String {
     let (begin, end) = inner(tag);
-    match rewritten(&tag[begin..end]) {
+    match rewritten(&tag[begin..end], tag[..begin].ends_with("for")) {
         Some(code) => format!("{}{code}{}", &tag[..begin], &tag[end..]),
         None => tag.to_owned(),
     }
@@ -61,11 +61,12 @@ impl Token {
     }
 }
 
-const ORDERS: [&str; 4] = ["<", "<=", ">", ">="];
+/// Comparisons that are filters; with `==` and `!=` in a chain with others, those are, too.
+const COMPARISONS: [&str; 6] = ["<", "<=", ">", ">=", "in", "not in"];
 
-/// Code with other operators; `None` if brackets or texts do not end.
-fn rewritten(code: &str) -> Option<String> {
-    if !code.contains(['<', '>', '~']) && !code.contains("cycle") {
+/// Code with other operators; `None` if brackets or texts do not end. The first `in` of a loop names what it goes over.
+fn rewritten(code: &str, mut of_loop: bool) -> Option<String> {
+    if !code.contains(['<', '>', '~']) && !code.contains("cycle") && !code.contains("in") {
         return Some(code.to_owned());
     }
     let mut out = String::with_capacity(code.len());
@@ -82,6 +83,7 @@ fn rewritten(code: &str) -> Option<String> {
         let separates = match token.kind {
             Kind::Symbol => [",", ":", "="].contains(&&*token.code),
             Kind::Word if named => false,
+            Kind::Word if token.code == "in" => std::mem::take(&mut of_loop),
             Kind::Word if token.code == "not" => {
                 // `not in` compares.
                 let blank = tokens.next_if(|next| next.kind == Kind::Blank);
@@ -141,7 +143,7 @@ fn tokens(code: &str) -> Option<Vec<Token>> {
             let inside = if closed { &rest[1..length - 1] } else { return None };
             let before = out.iter().rev().filter(|token| token.kind != Kind::Blank).take(2);
             let of_cycle = c == '(' && before.map(|token| &*token.code).eq(["cycle", "."]);
-            let inside = rewritten(inside)?;
+            let inside = rewritten(inside, false)?;
             let inside = if of_cycle { in_cycle(inside) } else { inside };
             code = format!("{c}{inside}{}", &rest[length - 1..length]);
         }
@@ -178,7 +180,7 @@ fn number(code: &str) -> usize {
     at
 }
 
-/// An expression without `and` and the like, in which comparisons by order are filters; chains with `in` stay the engine's.
+/// An expression without `and` and the like, in which comparisons are filters, unless all are `==` or `!=`.
 fn compared(segment: Vec<Token>) -> String {
     let (mut operators, mut operands) = (Vec::<String>::new(), vec![Vec::new()]);
     let mut after_is = false;
@@ -187,21 +189,22 @@ fn compared(segment: Vec<Token>) -> String {
         after_is =
             token.is(Kind::Word, "is") || after_is && (token.kind == Kind::Blank || token.code == "not");
         let compares = match token.kind {
-            Kind::Symbol => ORDERS.contains(&&*token.code) || ["==", "!="].contains(&&*token.code),
+            Kind::Symbol => COMPARISONS.contains(&&*token.code) || ["==", "!="].contains(&&*token.code),
             Kind::Word => !named && ["in", "not"].contains(&&*token.code),
             _ => false,
         };
-        if compares {
+        if let Some(not) = operators.last_mut().filter(|operator| compares && *operator == "not") {
+            not.push_str(" in");
+        } else if compares {
             operators.push(token.code);
             operands.push(Vec::new());
         } else if let Some(operand) = operands.last_mut() {
             operand.push(token);
         }
     }
-    let is_order = |operator: &String| ORDERS.contains(&&**operator);
-    let symbols = operators.iter().all(|o| is_order(o) || ["==", "!="].contains(&&**o));
+    let is_own = |operator: &String| COMPARISONS.contains(&&**operator);
     let empty = |operand: &Vec<Token>| operand.iter().all(|token| token.kind == Kind::Blank);
-    let as_filter = symbols && operators.iter().any(is_order) && !operands.iter().any(empty);
+    let as_filter = operators.iter().any(is_own) && !operands.iter().any(empty);
     let mut operands = operands.into_iter();
     let first = operands.next().unwrap_or_default();
     if !as_filter {
@@ -298,9 +301,17 @@ mod tests {
             ("{% set a = b ~ c %}", "{% set a = b|string ~ c|string %}"),
             (
                 "{% for a in b if a is not in c ~ d or e not in f %}",
-                "{% for a in b if (a is not in c)|string ~ d|string or e not in f %}",
+                "{% for a in b if (a is not in c)|string ~ d|string or e|compared('not in', f) %}",
             ),
-            ("{{ a in b < c }}{{ '<' ~ '~' }}", "{{ a in b < c }}{{ '<' ~ '~' }}"),
+            (
+                "{{ not -a in b < c }}{{ '<' ~ ' in ' }}",
+                "{{ not (-a)|compared('in', b, '<', c) }}{{ '<' ~ ' in ' }}",
+            ),
+            (
+                "{%- for a, b in c if 'd' in b['e' in f] -%}",
+                "{%- for a, b in c if 'd'|compared('in', b['e'|compared('in', f)]) -%}",
+            ),
+            ("{{ a in }}{{ inn not\nin b }}", "{{ a in }}{{ inn|compared('not in', b) }}"),
             (
                 "{{ f(a=b ~ 'c', d={'e': g > 1.5}) }}",
                 "{{ f(a=b|string ~ 'c', d={'e': g|compared('>', 1.5)}) }}",

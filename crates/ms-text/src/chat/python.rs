@@ -8,9 +8,8 @@ use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::limits::{widths_within, within};
-use super::nothing::listed;
 use super::source::{IN_STEPS, PERCENT};
-use super::texts::{is_float, text_of};
+use super::texts::{View, is_float, is_list, text_of};
 use crate::python_case;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -75,13 +74,17 @@ fn percent(left: &Value, right: &Value) -> Result<Value> {
     }))
 }
 
-/// `value[start:stop:step]`.
+/// `value[start:stop:step]`; of what has no slices, it is undefined.
 fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Result<Value> {
-    listed(value)?;
+    if value.is_undefined() {
+        return Err(wrong("a slice of undefined"));
+    }
+    if value.as_str().is_none() && !is_list(value) {
+        return Ok(Value::UNDEFINED);
+    }
     let step = step.unwrap_or(1);
-    if step == 0 || matches!(value.kind(), ValueKind::Undefined | ValueKind::Map) {
-        let what = if step == 0 { "a step of 0".to_owned() } else { format!("a slice of {}", value.kind()) };
-        return Err(Error::new(ErrorKind::InvalidOperation, what));
+    if step == 0 {
+        return Err(wrong("a step of 0"));
     }
     let items: Vec<Value> = value.try_iter()?.collect();
     let length = items.len() as i64;
@@ -104,13 +107,9 @@ fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i
     })
 }
 
-/// Jinja's test, which the engine's own does not survive where the divisor is 0; what is no number is not divisible.
+/// Jinja's test, which the engine's own does not survive where the divisor is 0.
 fn divisible(value: &Value, by: &Value) -> Result<bool> {
-    let is_number = |v: &Value| matches!(v.kind(), ValueKind::Number | ValueKind::Bool);
-    if !is_number(value) || !is_number(by) {
-        return Ok(false);
-    }
-    Ok(i128::try_from(percent(value, by)?).is_ok_and(|rest| rest == 0))
+    Ok(percent(value, by)? == Value::from(0))
 }
 
 /// `value % 2`.
@@ -127,7 +126,9 @@ fn cannot(left: &Value, right: &Value) -> Error {
 fn percent_of_text(text: &str, values: &Value) -> Result<String> {
     widths_within("%", text)?;
     if values.is_tuple() {
-        return format(FormatStyle::Printf, text, &values.try_iter()?.collect::<Vec<_>>());
+        let values: Vec<Value> = values.try_iter()?.collect();
+        all_taken("%", text, values.len())?;
+        return format(FormatStyle::Printf, text, &values);
     }
     if values.kind() == ValueKind::Map && text.contains("%(") {
         let mut named = Vec::new();
@@ -137,10 +138,32 @@ fn percent_of_text(text: &str, values: &Value) -> Result<String> {
         let named: Kwargs = named.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         return format(FormatStyle::Printf, text, &[named.into()]);
     }
+    // What has keys or places may have more of them than the text takes.
+    if !is_list(values) && !matches!(values.kind(), ValueKind::Map | ValueKind::Undefined) {
+        all_taken("%", text, 1)?;
+    }
     format(FormatStyle::Printf, text, std::slice::from_ref(values))
 }
 
-/// Jinja's filter: what is not a number is `default`, or 0.
+/// Checks that a text that is formatted takes all of the values that are there.
+///
+/// # Errors
+/// With `what` formats, if some are left.
+pub(super) fn all_taken(what: &str, text: &str, values: usize) -> Result<()> {
+    let (mut taken, mut rest) = (0, text);
+    while let Some((_, spec)) = rest.split_once('%') {
+        let end = spec.find(|c: char| !c.is_ascii_digit() && !"#- +.*hlL".contains(c)).unwrap_or(spec.len());
+        let (flags, conversion) = spec.split_at(end);
+        taken += flags.matches('*').count() + usize::from(!conversion.starts_with('%'));
+        rest = conversion.strip_prefix('%').unwrap_or(conversion);
+    }
+    if taken < values {
+        return Err(wrong(format!("{what}: expected {taken} values, as {text:?} takes, found {values}")));
+    }
+    Ok(())
+}
+
+/// Jinja's filter: what is not a number is `default`, or 0; what is undefined, an error.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn int(
     state: &State,
@@ -155,11 +178,16 @@ fn int(
     };
     let base = base.or(kwargs.get("base")?);
     kwargs.assert_all_used()?;
+    defined("int", value)?;
     let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
     Ok(filters::int(state, value, Some(default.clone()), base, none).unwrap_or(default))
 }
 
-/// Jinja's filter: anything that is not a number becomes `default`, or 0.0.
+fn defined(what: &str, value: &Value) -> Result<()> {
+    if value.is_undefined() { Err(wrong(format!("{what}: expected a value, found undefined"))) } else { Ok(()) }
+}
+
+/// Jinja's filter: anything that is not a number becomes `default`, or 0.0; what is undefined, an error.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value> {
     let default = match default {
@@ -167,13 +195,14 @@ fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -
         None => kwargs.get::<Option<Value>>("default")?.unwrap_or(Value::from(0.0)),
     };
     kwargs.assert_all_used()?;
+    defined("float", value)?;
     let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
     Ok(filters::float(state, value, Some(default.clone()), none).unwrap_or(default))
 }
 
 /// Jinja's filter: a text of more than `length` and `leeway` characters ends in `end`, at a blank unless `killwords`.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
-fn truncate(text: &str, args: Rest<Value>) -> Result<String> {
+fn truncate(value: &Value, args: Rest<Value>) -> Result<Value> {
     let (length, killwords, end, leeway, kwargs): (
         Option<usize>,
         Option<bool>,
@@ -186,15 +215,19 @@ fn truncate(text: &str, args: Rest<Value>) -> Result<String> {
     let end = end.or(kwargs.get("end")?).unwrap_or("...");
     let leeway = leeway.or(kwargs.get("leeway")?).unwrap_or(5);
     kwargs.assert_all_used()?;
-    if text.chars().count() <= length.saturating_add(leeway) {
-        return Ok(text.to_owned());
+    // Lists and dicts have a length, too, but cannot be shortened.
+    let text = value.as_str();
+    let all = if value.is_undefined() { Some(0) } else { text.map(|t| t.chars().count()).or(value.len()) };
+    if all.is_some_and(|all| all <= length.saturating_add(leeway)) {
+        return Ok(value.clone());
     }
+    let text = text.ok_or_else(|| wrong(format!("truncate: expected a text, found {}", value.kind())))?;
     let room = length.checked_sub(end.chars().count());
     let room =
         room.ok_or_else(|| wrong(format!("truncate: {length} characters have no room for {end:?}")))?;
     let kept: String = text.chars().take(room).collect();
     let kept = kept.rsplit_once(' ').filter(|_| !killwords).map_or(&*kept, |(before, _)| before);
-    Ok(format!("{kept}{end}"))
+    Ok(format!("{kept}{end}").into())
 }
 
 /// Words as Jinja counts them: runs of letters, digits and underscores.
@@ -213,9 +246,13 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         }
         _ => None,
     };
-    match own {
-        Some(own) => Ok(own),
-        None => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args),
+    if let Some(own) = own {
+        return Ok(own);
+    }
+    let given = minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?;
+    match (value.kind(), name) {
+        (ValueKind::Map, "keys" | "values" | "items") => View::of_dict(name, &given),
+        _ => Ok(given),
     }
 }
 

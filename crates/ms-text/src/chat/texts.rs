@@ -3,8 +3,9 @@
 //! # Source
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
+use std::sync::Arc;
 
 use super::nothing::listed;
 use super::operators::IN_CYCLE;
@@ -112,6 +113,35 @@ pub(super) fn is_list(value: &Value) -> bool {
     value.kind() == ValueKind::Seq || (value.kind() == ValueKind::Iterable && value.len().is_some())
 }
 
+/// What `dict.items()` and its like give: a list that is written otherwise.
+#[derive(Debug)]
+pub(super) struct View {
+    name: &'static str,
+    items: Vec<Value>,
+}
+
+impl View {
+    /// What the method `name` gives of a dict, whose elements are `items`.
+    pub(super) fn of_dict(name: &str, items: &Value) -> Result<Value> {
+        let name = match name {
+            "keys" => "dict_keys",
+            "values" => "dict_values",
+            _ => "dict_items",
+        };
+        Ok(Value::from_object(Self { name, items: items.try_iter()?.collect() }))
+    }
+}
+
+impl Object for View {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.items.clone())
+    }
+}
+
 /// `str` of a float, whose exponent form the engine does not have.
 fn float_text(value: &Value) -> Option<String> {
     let number = is_float(value).then(|| f64::try_from(value.clone()).ok())??;
@@ -143,6 +173,9 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
     match value.kind() {
         ValueKind::String => out.push_str(&python_json::string_repr(value.as_str().unwrap_or_default())),
         _ if is_list(value) => {
+            let view = value.downcast_object_ref::<View>();
+            out.push_str(view.map_or("", |view| view.name));
+            out.push_str(if view.is_some() { "(" } else { "" });
             out.push(if value.is_tuple() { '(' } else { '[' });
             for (i, item) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
@@ -151,6 +184,7 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
             out.push_str(match (value.is_tuple(), value.len()) {
                 (true, Some(1)) => ",)",
                 (true, _) => ")",
+                (false, _) if view.is_some() => "])",
                 (false, _) => "]",
             });
         }
@@ -199,10 +233,36 @@ mod tests {
             ),
             ("{{ 1e20 is lower }}{{ 'A1' is upper }}{{ 1e20 is even }}{{ 2.5 is odd }}", "TrueTrueTrueFalse"),
             ("{{ {'revindex0': 1, 'index': 2} }}{{ 'nan'|float }}", "{'revindex0': 1, 'index': 2}nan"),
+            (
+                "{{ {'a': 1e20}.items() }}{{ [{'a': 1}.keys(), {}.values()] }}{{ {'b': 2}.items()|list }}",
+                "dict_items([('a', 1e+20)])[dict_keys(['a']), dict_values([])][('b', 2)]",
+            ),
+            ("{{ none[1:] }}{{ (1)[:2] }}{{ {}[::-1] }}{{ 'abc'[:-1] }}{{ (1, 2, 3)[1:] }}", "ab(2, 3)"),
+            ("{{ [1, 2]|truncate(3) }}{{ other|truncate }}{{ {'a': 1}|truncate }}", "[1, 2]{'a': 1}"),
+            ("{{ 'a' % [1] }}{{ '%d%%%*d' % (1, 3, 2) }}{{ 'a' % {} }}{{ '%s'|format(1) }}", "a1%  2aa1"),
         ] {
             let template = ChatTemplate::new(source).unwrap();
             let said = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit);
             assert_eq!(said.unwrap(), want, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_python_does_not_do_is_an_error() {
+        for (code, found) in [
+            ("'a' % 1", "%: expected 0 values, as \"a\" takes, found 1"),
+            ("'%s %%' % (1, 2)", "expected 1 values"),
+            ("'%s'|format(1, 2)", "format: expected 1 values, as \"%s\" takes, found 2"),
+            ("'%d' is divisibleby 'a'", "%"),
+            ("none is divisibleby 2", "%: expected a text or two numbers, found none and number"),
+            ("other[1:]", "a slice of undefined"),
+            ("other|int", "int: expected a value, found undefined"),
+            ("other|float(1)", "float: expected a value, found undefined"),
+            ("range(9)|list|truncate(3)", "truncate: expected a text, found sequence"),
+        ] {
+            let template = ChatTemplate::new(&format!("{{{{ {code} }}}}")).unwrap();
+            let error = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit).unwrap_err();
+            assert!(error.to_string().contains(found), "{code}: {error}");
         }
     }
 
