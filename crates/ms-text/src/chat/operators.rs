@@ -193,7 +193,7 @@ fn compared(segment: Vec<Token>) -> String {
             Kind::Word => !named && ["in", "not"].contains(&&*token.code),
             _ => false,
         };
-        if let Some(not) = operators.last_mut().filter(|operator| compares && *operator == "not") {
+        if let Some(not) = operators.last_mut().filter(|operator| compares && **operator == "not") {
             not.push_str(" in");
         } else if compares {
             operators.push(token.code);
@@ -311,7 +311,7 @@ mod tests {
                 "{%- for a, b in c if 'd' in b['e' in f] -%}",
                 "{%- for a, b in c if 'd'|compared('in', b['e'|compared('in', f)]) -%}",
             ),
-            ("{{ a in }}{{ inn not\nin b }}", "{{ a in }}{{ inn|compared('not in', b) }}"),
+            ("{{ a in }}{{ inn not\nin b }}", "{{ a in }}{{ inn|compared('not in', \n b) }}"),
             (
                 "{{ f(a=b ~ 'c', d={'e': g > 1.5}) }}",
                 "{{ f(a=b|string ~ 'c', d={'e': g|compared('>', 1.5)}) }}",

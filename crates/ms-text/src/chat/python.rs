@@ -86,6 +86,9 @@ fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i
     if step == 0 {
         return Err(wrong("a step of 0"));
     }
+    if let (Some(text), 1) = (value.as_str(), step) {
+        return Ok(slice(text, start, stop).map_or("", |(_, part)| part).into());
+    }
     let items: Vec<Value> = value.try_iter()?.collect();
     let length = items.len() as i64;
     // Of a slice that goes backwards, -1 is before the first element.
