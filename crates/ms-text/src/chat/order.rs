@@ -4,7 +4,7 @@
 //! Python 3.11, `__lt__` and its like of the built-in types; Jinja 3.1, `filters.py` and `tests.py`.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
 use std::cmp::Ordering;
 
 use super::nothing::listed;
@@ -74,7 +74,7 @@ fn contained(state: &State, a: &Value, b: &Value) -> Result<bool> {
         ValueKind::String if what != ValueKind::String => "a text in a text",
         ValueKind::Map if what == ValueKind::Map || is_list(a) && !a.is_tuple() => "a key in a dict",
         ValueKind::None | ValueKind::Number | ValueKind::Bool => "a list or a text",
-        _ => return tests::is_in(state, a, b),
+        _ => return minijinja::tests::is_in(state, a, b),
     };
     Err(Error::new(ErrorKind::InvalidOperation, format!("in: expected {wants}, found {what} in {within}")))
 }
