@@ -13,7 +13,7 @@ use crate::{Error, Result, python_json};
 use chrono::format::{Item, Numeric, StrftimeItems};
 use chrono::{Local, NaiveDateTime, Timelike};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, ErrorKind};
 use serde_json::Value as Json;
 use std::fmt::Write as _;
@@ -155,13 +155,27 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
         ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
     };
     args.assert_all_used()?;
-    if value.is_undefined() {
-        return Err(minijinja::Error::new(ErrorKind::UndefinedError, "tojson: expected a value"));
-    }
+    defined(value, 0)?;
     let json = serde_json::to_value(value)
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, "not a JSON value").with_source(e))?;
     limits::lines_within("tojson", indent.unwrap_or(0), levels(&json, 0))?;
     Ok(Value::from(style.dumps(&json)))
+}
+
+/// Checks that nothing in a value is undefined.
+fn defined(value: &Value, depth: usize) -> std::result::Result<(), minijinja::Error> {
+    match value.kind() {
+        ValueKind::Undefined => {
+            Err(minijinja::Error::new(ErrorKind::UndefinedError, "tojson: expected a value"))
+        }
+        ValueKind::Map if depth < texts::MOST_DEPTH => {
+            value.try_iter()?.try_for_each(|key| defined(&value.get_item(&key)?, depth + 1))
+        }
+        _ if texts::is_list(value) && depth < texts::MOST_DEPTH => {
+            value.try_iter()?.try_for_each(|item| defined(&item, depth + 1))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The levels that the lines of a value are at, in all, where each item has a line.

@@ -18,6 +18,10 @@ macro_rules! add_of_lists {
         fn $name(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
             let args = args.into_values();
             args.first().map_or(Ok(()), listed)?;
+            if let Some(dict) = args.first().filter(|v| v.kind() == ValueKind::Map && stringify!($name) == "reverse") {
+                let keys: Vec<Value> = dict.try_iter()?.collect();
+                return Ok(keys.into_iter().rev().collect());
+            }
             state.apply_filter(concat!(stringify!($name), "()"), &args)
         }
         $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);

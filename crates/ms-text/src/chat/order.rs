@@ -24,7 +24,8 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         (">=", &["ge", ">="]),
     ] {
         for name in names {
-            environment.add_test(*name, move |state: &State, a: &Value, b: &Value| holds(state, operator, a, b));
+            environment
+                .add_test(*name, move |state: &State, a: &Value, b: &Value| holds(state, operator, a, b));
         }
     }
     environment.add_filter("sort()", filters::sort);
@@ -135,7 +136,15 @@ fn sorted(name: &str, state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Va
         if let Some(first) = keys.next() {
             // Jinja sorts lists of one key each, and asks of equal ones no more.
             let alike = |key: &Value| name == "sort" && *key == first;
-            keys.filter(|key| !alike(key)).try_for_each(|key| order(name, &first, &key, 0).map(drop))?;
+            keys.try_for_each(|key| {
+                // The engine puts the former before all of the latter.
+                if (first.kind() == ValueKind::Bool) != (key.kind() == ValueKind::Bool) {
+                    let (a, b) = (first.kind(), key.kind());
+                    let what = format!("{name}: expected truth values or others alone, found {a} and {b}");
+                    return Err(Error::new(ErrorKind::InvalidOperation, what));
+                }
+                if alike(&key) { Ok(()) } else { order(name, &first, &key, 0).map(drop) }
+            })?;
         }
     }
     state.apply_filter(&format!("{name}()"), &args)
@@ -166,8 +175,14 @@ mod tests {
             ("{% for m in messages|groupby('n') %}{{ m.grouper }}{% endfor %}{{ [1, 3]|max }}", "123"),
             ("{{ [none, none]|sort }}{{ messages|sort(attribute='other')|length }}", "[None, None]2"),
             ("{% for g in [{'n': 1}, {}]|groupby('n', default=0) %}{{ g.grouper }}{% endfor %}", "01"),
-            ("{{ 'a' in 'ba' }}{{ 1 not in [2] }}{{ 'n' in messages[0] }}{{ 1 in other }}", "TrueTrueTrueFalse"),
-            ("{{ (1,) in {(1,): 2} }}{{ 0 < 1 in [1] }}{{ 2 is in [1] }}{{ not 'c' in 'ab' }}", "TrueTrueFalseTrue"),
+            (
+                "{{ 'a' in 'ba' }}{{ 1 not in [2] }}{{ 'n' in messages[0] }}{{ 1 in other }}",
+                "TrueTrueTrueFalse",
+            ),
+            (
+                "{{ (1,) in {(1,): 2} }}{{ 0 < 1 in [1] }}{{ 2 is in [1] }}{{ not 'c' in 'ab' }}",
+                "TrueTrueFalseTrue",
+            ),
         ] {
             assert_eq!(render(source).as_deref(), Ok(want), "{source}");
         }
@@ -191,6 +206,7 @@ mod tests {
             ("{{ [none, none]|min }}", "min: expected"),
             ("{{ [{'n': 1}, {}]|groupby('n') }}", "groupby: expected"),
             ("{{ [1, 'a']|min }}", "min: expected"),
+            ("{{ [0, true]|sort }}", "sort: expected truth values or others alone, found number and bool"),
             ("{{ messages|map(attribute='calls')|max }}", "max: expected"),
             ("{{ messages|sort(attribute='calls') }}", "sort: expected"),
             ("{{ none is lt 1 }}", "found none and number"),

@@ -39,6 +39,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_test("divisibleby", divisible);
     environment.add_test("even", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(0)));
     environment.add_test("odd", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(1)));
+    environment.add_function("range", View::of_range);
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
@@ -74,13 +75,10 @@ fn percent(left: &Value, right: &Value) -> Result<Value> {
     }))
 }
 
-/// `value[start:stop:step]`; of what has no slices, it is undefined.
+/// `value[start:stop:step]`.
 fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Result<Value> {
-    if value.is_undefined() {
-        return Err(wrong("a slice of undefined"));
-    }
     if value.as_str().is_none() && !is_list(value) {
-        return Ok(Value::UNDEFINED);
+        return Err(wrong(format!("a slice of {}", value.kind())));
     }
     let step = step.unwrap_or(1);
     if step == 0 {
@@ -187,7 +185,11 @@ fn int(
 }
 
 fn defined(what: &str, value: &Value) -> Result<()> {
-    if value.is_undefined() { Err(wrong(format!("{what}: expected a value, found undefined"))) } else { Ok(()) }
+    if value.is_undefined() {
+        Err(wrong(format!("{what}: expected a value, found undefined")))
+    } else {
+        Ok(())
+    }
 }
 
 /// Jinja's filter: anything that is not a number becomes `default`, or 0.0; what is undefined, an error.

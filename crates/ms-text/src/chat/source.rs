@@ -22,7 +22,7 @@ const DEEPEST: usize = 500;
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
 /// - What a loop goes over is checked, for the engine goes over null.
 /// - Slices are a filter: those of the engine that go backwards do not stop before the first element, and not at all in an empty
-///   list, and it has slices of null and of what is undefined.
+///   list, and it has slices of null.
 /// - Comparisons by order and `in` are filters, and what `~` joins is made texts by one.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
 use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
+use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters, functions};
 use std::sync::Arc;
 
 use super::nothing::listed;
@@ -40,7 +40,12 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         Some(_) => Ok(value.clone()),
         None => text_of(value).map(Value::from),
     });
-    add_of_texts!(environment: upper lower title trim replace);
+    add_of_texts!(environment: upper lower title trim);
+    environment.add_filter("replace", replace);
+    environment.add_filter("escape", escaped);
+    environment.add_filter("e", escaped);
+    // Python's has an order and lines of its own.
+    environment.remove_filter("pprint");
     environment.add_filter("join", join);
     environment.add_filter(IN_CYCLE, |values: &Value| match values.len() {
         Some(0) | None => Err(wrong("cycle: expected at least one value")),
@@ -86,6 +91,30 @@ fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<S
     Ok(out)
 }
 
+/// Jinja's filter: the first `count` places of a text, or all of them.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
+fn replace(value: &Value, old: &Value, new: &Value, count: Option<usize>, kwargs: Kwargs) -> Result<String> {
+    let count = count.or(kwargs.get("count")?).unwrap_or(usize::MAX);
+    kwargs.assert_all_used()?;
+    Ok(text_of(value)?.replacen(&text_of(old)?, &text_of(new)?, count))
+}
+
+/// HTML with the escapes of Python's `markupsafe`.
+fn escaped(value: &Value) -> Result<String> {
+    let mut out = String::new();
+    for c in text_of(value)?.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&#34;"),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
 /// `str` of a value.
 pub(super) fn text_of(value: &Value) -> Result<String> {
     Ok(text(value)?.unwrap_or_else(|| value.to_string()))
@@ -113,11 +142,13 @@ pub(super) fn is_list(value: &Value) -> bool {
     value.kind() == ValueKind::Seq || (value.kind() == ValueKind::Iterable && value.len().is_some())
 }
 
-/// What `dict.items()` and its like give: a list that is written otherwise.
+/// What `dict.items()` and its like and `range` give: a list that is written otherwise.
 #[derive(Debug)]
 pub(super) struct View {
-    name: &'static str,
+    name: String,
     items: Vec<Value>,
+    /// Whether the items are written behind the name.
+    written: bool,
 }
 
 impl View {
@@ -128,7 +159,19 @@ impl View {
             "values" => "dict_values",
             _ => "dict_items",
         };
-        Ok(Value::from_object(Self { name, items: items.try_iter()?.collect() }))
+        Ok(Value::from_object(Self {
+            name: name.to_owned(),
+            items: items.try_iter()?.collect(),
+            written: true,
+        }))
+    }
+
+    /// Jinja's function.
+    pub(super) fn of_range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Value> {
+        let items = functions::range(lower, upper, step)?.try_iter()?.collect();
+        let (start, end) = upper.map_or((0, lower), |upper| (lower, upper));
+        let step = step.filter(|step| *step != 1).map_or(String::new(), |step| format!(", {step}"));
+        Ok(Value::from_object(Self { name: format!("range({start}, {end}{step})"), items, written: false }))
     }
 }
 
@@ -174,8 +217,13 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
         ValueKind::String => out.push_str(&python_json::string_repr(value.as_str().unwrap_or_default())),
         _ if is_list(value) => {
             let view = value.downcast_object_ref::<View>();
-            out.push_str(view.map_or("", |view| view.name));
-            out.push_str(if view.is_some() { "(" } else { "" });
+            if let Some(view) = view {
+                out.push_str(&view.name);
+                if !view.written {
+                    return Ok(());
+                }
+                out.push('(');
+            }
             out.push(if value.is_tuple() { '(' } else { '[' });
             for (i, item) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
@@ -237,9 +285,16 @@ mod tests {
                 "{{ {'a': 1e20}.items() }}{{ [{'a': 1}.keys(), {}.values()] }}{{ {'b': 2}.items()|list }}",
                 "dict_items([('a', 1e+20)])[dict_keys(['a']), dict_values([])][('b', 2)]",
             ),
-            ("{{ none[1:] }}{{ (1)[:2] }}{{ {}[::-1] }}{{ 'abc'[:-1] }}{{ (1, 2, 3)[1:] }}", "ab(2, 3)"),
+            ("{{ 'abc'[:-1] }}{{ (1, 2, 3)[1:] }}{{ 'éa'[-1:] }}{{ [1][5:] }}", "ab(2, 3)a[]"),
+            ("{{ range(2) }}{{ range(1, 4, 2)|list }}{{ range(3)[1:] }}", "range(0, 2)[1, 3][1, 2]"),
+            ("{{ 'abab'|replace('a', 'c', 1) }}{{ 1e20|replace('1', 'x', count=none) }}", "cbabxe+20"),
+            (
+                "{{ '<a> & \"b\"/'|e }}{{ [\"it's\", 1e20]|escape }}",
+                "&lt;a&gt; &amp; &#34;b&#34;/[&#34;it&#39;s&#34;, 1e+20]",
+            ),
+            ("{{ {'b': 1, 'a': 2}|reverse|list }}", "['a', 'b']"),
             ("{{ [1, 2]|truncate(3) }}{{ other|truncate }}{{ {'a': 1}|truncate }}", "[1, 2]{'a': 1}"),
-            ("{{ 'a' % [1] }}{{ '%d%%%*d' % (1, 3, 2) }}{{ 'a' % {} }}{{ '%s'|format(1) }}", "a1%  2aa1"),
+            ("{{ 'a' % [1] }}{{ '%d%%%3d' % (1, 2) }}{{ 'a' % {} }}{{ '%s'|format(1) }}", "a1%  2a1"),
         ] {
             let template = ChatTemplate::new(source).unwrap();
             let said = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit);
@@ -253,7 +308,12 @@ mod tests {
             ("'a' % 1", "%: expected 0 values, as \"a\" takes, found 1"),
             ("'%s %%' % (1, 2)", "expected 1 values"),
             ("'%s'|format(1, 2)", "format: expected 1 values, as \"%s\" takes, found 2"),
-            ("'%d' is divisibleby 'a'", "%"),
+            ("'%d' is divisibleby 'a'", "'string' cannot be formatted in decimal format"),
+            ("none[1:]", "a slice of none"),
+            ("{'a': 1}[::-1]", "a slice of map"),
+            ("[{}.x]|tojson", "tojson: expected a value"),
+            ("{'a': [other]}|tojson", "tojson: expected a value"),
+            ("messages|pprint", "filter pprint is unknown"),
             ("none is divisibleby 2", "%: expected a text or two numbers, found none and number"),
             ("other[1:]", "a slice of undefined"),
             ("other|int", "int: expected a value, found undefined"),
