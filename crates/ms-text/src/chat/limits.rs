@@ -3,8 +3,9 @@
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
+use super::memory::{add_counted, add_of_lists};
 use super::nothing::listed;
-use super::python::all_taken;
+use super::python::{all_taken, count_filled};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -25,9 +26,9 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("slice()", filters::slice);
     environment.add_filter("batch()", filters::batch);
     environment.add_filter("format()", filters::format);
-    environment.add_filter("indent", indent);
-    environment.add_filter("slice", slice);
-    environment.add_filter("batch", batch);
+    add_counted(environment, "indent", indent);
+    add_of_lists(environment, "slice", slice);
+    add_of_lists(environment, "batch", batch);
     environment.add_filter("format", format_text);
 }
 
@@ -61,6 +62,7 @@ fn format_text(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
         widths_within("format", text)?;
         let values = args[1..].iter().filter(|arg| !arg.is_kwargs()).count();
         all_taken("format", text, values)?;
+        args[1..].iter().try_for_each(|arg| count_filled(state, text, '%', arg))?;
     }
     state.apply_filter("format()", &args)
 }

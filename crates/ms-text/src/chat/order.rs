@@ -7,6 +7,7 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 use std::cmp::Ordering;
 
+use super::memory::add_of_lists;
 use super::nothing::listed;
 use super::operators::COMPARED;
 use super::texts::{MOST_DEPTH, is_list};
@@ -32,12 +33,14 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("min()", filters::min);
     environment.add_filter("max()", filters::max);
     environment.add_filter("groupby()", filters::groupby);
-    environment
-        .add_filter("sort", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("sort", state, args));
+    add_of_lists(environment, "sort", |state: &mut State, args: Rest<ValueOrKwargs>| {
+        sorted("sort", state, args)
+    });
     environment.add_filter("min", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("min", state, args));
     environment.add_filter("max", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("max", state, args));
-    environment
-        .add_filter("groupby", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("groupby", state, args));
+    add_of_lists(environment, "groupby", |state: &mut State, args: Rest<ValueOrKwargs>| {
+        sorted("groupby", state, args)
+    });
 }
 
 /// `a < b == c` and the like: whether each two neighbours are so.

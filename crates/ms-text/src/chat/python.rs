@@ -4,10 +4,11 @@
 //! Python 3.11, `str`, `list` and `dict`; Jinja 3.1, `filters.py` and `tests.py`, in its immutable sandbox.
 
 use minijinja::formatting::{FormatStyle, format};
-use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::limits::{widths_within, within};
+use super::memory::{add_counted, add_of_lists, count, count_elements, counted};
 use super::source::{IN_STEPS, PERCENT};
 use super::texts::{View, is_float, is_list, text_of};
 use crate::python_case;
@@ -18,17 +19,18 @@ type Result<T> = std::result::Result<T, Error>;
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
-    environment.add_filter(IN_STEPS, in_steps);
-    environment
-        .add_filter("capitalize", |value: &Value| text_of(value).map(|text| python_case::capitalize(&text)));
-    environment.add_filter("center", |value: &Value, width: Option<usize>| -> Result<String> {
+    add_of_lists(environment, IN_STEPS, in_steps);
+    add_counted(environment, "capitalize", |value: &Value| {
+        text_of(value).map(|text| python_case::capitalize(&text))
+    });
+    add_counted(environment, "center", |value: &Value, width: Option<usize>| -> Result<String> {
         Ok(centred(&text_of(value)?, within("center", width.unwrap_or(80))?, ' '))
     });
     environment.add_filter("int", int);
     environment.add_filter("float", float);
     environment.add_filter("wordcount", |value: &Value| text_of(value).map(|text| words(&text)));
-    environment.add_filter("truncate", truncate);
-    environment.add_filter("striptags", minijinja_contrib::filters::striptags);
+    add_counted(environment, "truncate", truncate);
+    add_counted(environment, "striptags", minijinja_contrib::filters::striptags);
     environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
     // The engine's own goes over null, as if it were an empty list.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
@@ -37,8 +39,12 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("divisibleby", divisible);
-    environment.add_test("even", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(0)));
-    environment.add_test("odd", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(1)));
+    environment.add_test("even", |state: &mut State, value: &Value| {
+        remainder_by_2(state, value).map(|rest| rest == Value::from(0))
+    });
+    environment.add_test("odd", |state: &mut State, value: &Value| {
+        remainder_by_2(state, value).map(|rest| rest == Value::from(1))
+    });
     environment.add_function("range", View::of_range);
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
@@ -49,8 +55,9 @@ fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 }
 
 /// `text % values`, or the remainder of numbers, whose sign is the divisor's.
-fn percent(left: &Value, right: &Value) -> Result<Value> {
+fn percent(state: &mut State, left: &Value, right: &Value) -> Result<Value> {
     if let Some(text) = left.as_str() {
+        count_filled(state, text, '%', right)?;
         return percent_of_text(text, right).map(Value::from);
     }
     let whole = |v: &Value| i128::try_from(v.clone()).ok().filter(|_| !is_float(v));
@@ -109,14 +116,14 @@ fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i
 }
 
 /// Jinja's test, which the engine's own does not survive where the divisor is 0.
-fn divisible(value: &Value, by: &Value) -> Result<bool> {
-    Ok(percent(value, by)? == Value::from(0))
+fn divisible(state: &mut State, value: &Value, by: &Value) -> Result<bool> {
+    Ok(percent(state, value, by)? == Value::from(0))
 }
 
 /// `value % 2`.
-fn remainder_by_2(value: &Value) -> Result<Value> {
+fn remainder_by_2(state: &mut State, value: &Value) -> Result<Value> {
     let two = Value::from(2);
-    if value.as_str().is_some() { Err(cannot(value, &two)) } else { percent(value, &two) }
+    if value.as_str().is_some() { Err(cannot(value, &two)) } else { percent(state, value, &two) }
 }
 
 fn cannot(left: &Value, right: &Value) -> Error {
@@ -144,6 +151,24 @@ fn percent_of_text(text: &str, values: &Value) -> Result<String> {
         all_taken("%", text, 1)?;
     }
     format(FormatStyle::Printf, text, std::slice::from_ref(values))
+}
+
+/// Counts what a text becomes whose places, each with a `mark`, are filled with values.
+///
+/// # Errors
+/// As [`count`].
+pub(super) fn count_filled(state: &mut State, text: &str, mark: char, values: &Value) -> Result<()> {
+    let mut longest = 0;
+    let mut measure = |value: &Value| -> Result<()> {
+        longest = longest.max(text_of(value)?.len());
+        Ok(())
+    };
+    match values.kind() {
+        ValueKind::Map => values.try_iter()?.try_for_each(|key| measure(&values.get_item(&key)?))?,
+        _ if values.is_tuple() => values.try_iter()?.try_for_each(|value| measure(&value))?,
+        _ => measure(values)?,
+    }
+    count(state, text.len().saturating_add(text.matches(mark).count().saturating_mul(longest)))
 }
 
 /// Checks that a text that is formatted takes all of the values that are there.
@@ -207,7 +232,8 @@ fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -
 
 /// Jinja's filter: a text of more than `length` and `leeway` characters ends in `end`, at a blank unless `killwords`.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
-fn truncate(value: &Value, args: Rest<Value>) -> Result<Value> {
+fn truncate(value: &Value, args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = args.into_values();
     let (length, killwords, end, leeway, kwargs): (
         Option<usize>,
         Option<bool>,
@@ -242,6 +268,9 @@ fn words(text: &str) -> usize {
 
 /// A method of a text, a list or a dict: Python's, or what the engine's own crate has of them.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    if let Some(text) = value.as_str() {
+        count_method(state, text, name, args)?;
+    }
     let own = match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) => text_method(text, name, args)?,
         (ValueKind::Seq, _) => list_method(value, name, args)?,
@@ -252,12 +281,36 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         _ => None,
     };
     if let Some(own) = own {
-        return Ok(own);
+        return counted(state, own);
     }
     let given = minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?;
     match (value.kind(), name) {
-        (ValueKind::Map, "keys" | "values" | "items") => View::of_dict(name, &given),
+        (ValueKind::Map, "keys" | "values" | "items") => counted(state, View::of_dict(name, &given)?),
         _ => Ok(given),
+    }
+}
+
+/// Counts what a method makes of a text, where that may be far more than the text.
+fn count_method(state: &mut State, text: &str, name: &str, args: &[Value]) -> Result<()> {
+    let arg = |place: usize| args.get(place).and_then(Value::as_str);
+    match name {
+        "replace" => {
+            let places = text.matches(arg(0).unwrap_or_default()).count();
+            count(state, text.len().saturating_add(places.saturating_mul(arg(1).map_or(0, str::len))))
+        }
+        "split" | "rsplit" | "splitlines" => {
+            let places = arg(0).filter(|s| !s.is_empty()).map(|separator| text.matches(separator).count());
+            count_elements(state, 3 * places.unwrap_or_else(|| text.matches(is_space).count()))
+        }
+        "format" => args.iter().try_for_each(|arg| count_filled(state, text, '{', arg)),
+        "join" => match args.first() {
+            Some(list) if is_list(list) => list.try_iter()?.try_for_each(|item| {
+                count(state, text.len().saturating_add(item.as_str().map_or(0, str::len)))
+            }),
+            Some(list) => count(state, text.len().saturating_add(8).saturating_mul(list.len().unwrap_or(0))),
+            None => Ok(()),
+        },
+        _ => count(state, text.len()),
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) const IN_STEPS: &str = "in_steps";
 /// its stack.
 const DEEPEST: usize = 500;
 
-/// A template in the engine's syntax.
+/// A template in the engine's syntax, and the bytes of text between its tags.
 ///
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
@@ -30,14 +30,15 @@ const DEEPEST: usize = 500;
 ///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
-pub(super) fn prepared(source: &str) -> Result<String, String> {
+pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
-    let mut branches = 0;
+    let (mut branches, mut bytes) = (0, 0);
     while let Some(at) = opening(rest) {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
+        bytes += before.len();
         let length = match &tag[..2] {
             "{#" => tag.find("#}").map(|end| end + 2),
             opening => code_end(&tag[2..], if opening == "{%" { "%}" } else { "}}" }).map(|end| end + 4),
@@ -68,10 +69,11 @@ pub(super) fn prepared(source: &str) -> Result<String, String> {
                 .find(|at| rest[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("endraw"));
             let (text, behind) = rest.split_at(end.unwrap_or(rest.len()));
             out.push_str(text);
+            bytes += text.len();
             rest = behind;
         }
     }
-    Ok(out + rest)
+    Ok((out + rest, bytes + rest.len()))
 }
 
 /// Where the first tag begins.
@@ -382,12 +384,15 @@ mod tests {
             ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text((a, 2)) }}"),
             (
                 "{{ '%s' % a.b[0]|upper ~ 'c' % 'd' }}",
-                "{{ '%s' |percent_of_text(a.b[0]|upper)|string ~ 'c' |percent_of_text('d')|string }}",
+                "{{ '%s' |percent_of_text(a.b[0]|upper)|joined('c' |percent_of_text('d')) }}",
             ),
-            ("{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%", "{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%"),
+            ("{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%", "{{ 7 % 2 }}{{ 3|multiplied(x['a']) % 2 }}%"),
             ("{% if x['a'] % 2 == 0 -%}", "{% if x['a'] |percent_of_text(2) == 0 -%}"),
-            ("{{ (a ~ b) % c % d }}", "{{ (a|string ~ b|string) |percent_of_text(c) |percent_of_text(d) }}"),
-            ("{{ 2 * f(a % b) + a % b ** 2 }}", "{{ 2 * f(a |percent_of_text(b)) + a % b ** 2 }}"),
+            ("{{ (a ~ b) % c % d }}", "{{ (a|joined(b)) |percent_of_text(c) |percent_of_text(d) }}"),
+            (
+                "{{ 2 * f(a % b) + a % b ** 2 }}",
+                "{{ 2|multiplied(f(a |percent_of_text(b)))|plus(a % b ** 2) }}",
+            ),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
             (
                 "{%- for a, b in c.d('in')[1:] -%}",
@@ -403,7 +408,7 @@ mod tests {
             ),
             (
                 "{{ -a['[::-1]'][b[1:]: 2 :-2].c + d[::2] }}",
-                "{{ -(a['[::-1]']|in_steps((b|in_steps(1, none)), 2, -2)).c + (d|in_steps(none, none, 2)) }}",
+                "{{ (-(a['[::-1]']|in_steps((b|in_steps(1, none)), 2, -2)).c)|plus((d|in_steps(none, none, 2))) }}",
             ),
             (
                 "{{ not [a][::-1][::-1] }}",
@@ -418,7 +423,7 @@ mod tests {
                 "{% raw %}{{ a % b ' {%- endraw %}{{ a |percent_of_text(b) }}",
             ),
         ] {
-            assert_eq!(prepared(source).unwrap(), want);
+            assert_eq!(prepared(source).unwrap().0, want);
         }
     }
 
@@ -477,6 +482,6 @@ mod tests {
     #[test]
     fn a_template_of_many_tags_is_read_once() {
         let source = "{% if 1 %}{% endif %}".repeat(100_000);
-        assert_eq!(prepared(&source).unwrap().len(), source.len());
+        assert_eq!(prepared(&source).unwrap().0.len(), source.len());
     }
 }

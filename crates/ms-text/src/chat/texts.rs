@@ -3,10 +3,13 @@
 //! # Source
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{
+    Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs, from_args,
+};
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters, functions};
 use std::sync::Arc;
 
+use super::memory::{add_counted, count};
 use super::nothing::listed;
 use super::operators::IN_CYCLE;
 use crate::python_json;
@@ -26,24 +29,28 @@ macro_rules! add_of_texts {
             state.apply_filter(concat!(stringify!($name), "()"), &args)
         }
         $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
-        $environment.add_filter(stringify!($name), $name);
+        add_counted($environment, stringify!($name), $name);
     )*};
 }
 
 /// Gives an environment these filters, and the way in which values are written.
 pub(super) fn add(environment: &mut Environment<'static>) {
-    environment.set_formatter(|out, state, value| match text(value)? {
-        Some(text) => out.write_str(&text).map_err(Error::from),
-        None => escape_formatter(out, state, value),
+    environment.set_formatter(|out, state, value| {
+        let text = text(value)?;
+        count(state, text.as_deref().or(value.as_str()).map_or(0, str::len))?;
+        match text {
+            Some(text) => out.write_str(&text).map_err(Error::from),
+            None => escape_formatter(out, state, value),
+        }
     });
-    environment.add_filter("string", |value: &Value| match value.as_str() {
+    add_counted(environment, "string", |value: &Value| match value.as_str() {
         Some(_) => Ok(value.clone()),
         None => text_of(value).map(Value::from),
     });
     add_of_texts!(environment: upper lower title trim);
     environment.add_filter("replace", replace);
-    environment.add_filter("escape", escaped);
-    environment.add_filter("e", escaped);
+    add_counted(environment, "escape", escaped);
+    add_counted(environment, "e", escaped);
     // Python's has an order and lines of its own.
     environment.remove_filter("pprint");
     environment.add_filter("join", join);
@@ -85,18 +92,25 @@ fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<S
     };
     let mut out = String::new();
     for (i, item) in list.try_iter()?.enumerate() {
+        let item = text_of(&item)?;
+        count(state, between.len() + item.len())?;
         out.push_str(if i > 0 { &between } else { "" });
-        out.push_str(&text_of(&item)?);
+        out.push_str(&item);
     }
     Ok(out)
 }
 
 /// Jinja's filter: the first `count` places of a text, or all of them.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
-fn replace(value: &Value, old: &Value, new: &Value, count: Option<usize>, kwargs: Kwargs) -> Result<String> {
-    let count = count.or(kwargs.get("count")?).unwrap_or(usize::MAX);
+fn replace(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String> {
+    let args = args.into_values();
+    let (old, new, most, kwargs): (&Value, &Value, Option<usize>, Kwargs) = from_args(&args)?;
+    let most = most.or(kwargs.get("count")?).unwrap_or(usize::MAX);
     kwargs.assert_all_used()?;
-    Ok(text_of(value)?.replacen(&text_of(old)?, &text_of(new)?, count))
+    let (text, old, new) = (text_of(value)?, text_of(old)?, text_of(new)?);
+    let places = text.matches(&*old).count().min(most);
+    count(state, text.len().saturating_add(places.saturating_mul(new.len())))?;
+    Ok(text.replacen(&*old, &new, most))
 }
 
 /// HTML with the escapes of Python's `markupsafe`.
@@ -146,7 +160,7 @@ pub(super) fn is_list(value: &Value) -> bool {
 #[derive(Debug)]
 pub(super) struct View {
     name: String,
-    items: Vec<Value>,
+    items: Value,
     /// Whether the items are written behind the name.
     written: bool,
 }
@@ -168,7 +182,7 @@ impl View {
 
     /// Jinja's function.
     pub(super) fn of_range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Value> {
-        let items = functions::range(lower, upper, step)?.try_iter()?.collect();
+        let items = functions::range(lower, upper, step)?;
         let (start, end) = upper.map_or((0, lower), |upper| (lower, upper));
         let step = step.filter(|step| *step != 1).map_or(String::new(), |step| format!(", {step}"));
         Ok(Value::from_object(Self { name: format!("range({start}, {end}{step})"), items, written: false }))
@@ -181,7 +195,7 @@ impl Object for View {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.items.clone())
+        self.items.try_iter().map_or(Enumerator::Empty, |items| Enumerator::Iter(Box::new(items)))
     }
 }
 
