@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;
-use ms_data::indexed::{IndexedWriter, TokenType};
 use ms_data::handler::Row;
+use ms_data::indexed::{IndexedWriter, TokenType};
 use ms_data::preprocess::{Manifest, OutputRecord};
 use ms_data::sink::Sink;
 use ms_data::token_stream::{StreamInfo, TokenStreamSink};

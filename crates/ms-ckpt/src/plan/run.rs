@@ -231,7 +231,10 @@ mod tests {
         for optimizer in [true, false] {
             let args = Map::from_iter([("no_save_rng".into(), json!(false))]);
             let merged = Run { args, optimizer, ..Run::default() }.merged(Map::new());
-            assert_eq!((&merged["no_save_rng"], &merged["no_save_optim"]), (&json!(true), &json!(!optimizer)));
+            assert_eq!(
+                (&merged["no_save_rng"], &merged["no_save_optim"]),
+                (&json!(true), &json!(!optimizer))
+            );
         }
     }
 }
