@@ -3,9 +3,9 @@
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::memory::{add_counted, add_of_lists};
+use super::memory::{add_counted, add_of_lists, count};
 use super::nothing::listed;
-use super::python::{all_taken, count_filled};
+use super::texts::text_of;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -146,6 +146,43 @@ pub(super) fn widths_within(what: &str, text: &str) -> Result<()> {
         sum = numbers.map(|number| number.parse().unwrap_or(usize::MAX)).fold(sum, usize::saturating_add);
     }
     if sum > MOST { Err(beyond(what, MOST, format_args!("widths that come to {sum}"))) } else { Ok(()) }
+}
+
+/// Counts what a text becomes whose places, each with a `mark`, are filled with values.
+///
+/// # Errors
+/// As [`count`].
+pub(super) fn count_filled(state: &mut State, text: &str, mark: char, values: &Value) -> Result<()> {
+    let mut longest = 0;
+    let mut measure = |value: &Value| -> Result<()> {
+        longest = longest.max(text_of(value)?.len());
+        Ok(())
+    };
+    match values.kind() {
+        ValueKind::Map => values.try_iter()?.try_for_each(|key| measure(&values.get_item(&key)?))?,
+        _ if values.is_tuple() => values.try_iter()?.try_for_each(|value| measure(&value))?,
+        _ => measure(values)?,
+    }
+    count(state, text.len().saturating_add(text.matches(mark).count().saturating_mul(longest)))
+}
+
+/// Checks that a text that is formatted takes all of the values that are there.
+///
+/// # Errors
+/// With `what` formats, if some are left.
+pub(super) fn all_taken(what: &str, text: &str, values: usize) -> Result<()> {
+    let (mut taken, mut rest) = (0, text);
+    while let Some((_, spec)) = rest.split_once('%') {
+        let end = spec.find(|c: char| !c.is_ascii_digit() && !"#- +.*hlL".contains(c)).unwrap_or(spec.len());
+        let (flags, conversion) = spec.split_at(end);
+        taken += flags.matches('*').count() + usize::from(!conversion.starts_with('%'));
+        rest = conversion.strip_prefix('%').unwrap_or(conversion);
+    }
+    if taken < values {
+        let what = format!("{what}: expected {taken} values, as {text:?} takes, found {values}");
+        return Err(Error::new(ErrorKind::InvalidOperation, what));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Chat templates of Hugging Face folders.
 
+mod arithmetic;
 mod code;
 mod limits;
 mod memory;
@@ -59,6 +60,7 @@ impl ChatTemplate {
         let (source, texts) = source::prepared(source).map_err(|reason| Error::Chat { reason })?;
         nothing::add(&mut environment, texts);
         memory::add(&mut environment);
+        arithmetic::add(&mut environment);
         order::add(&mut environment);
         texts::add(&mut environment);
         python::add(&mut environment);

@@ -7,7 +7,7 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::limits::{widths_within, within};
+use super::limits::{all_taken, count_filled, widths_within, within};
 use super::memory::{add_counted, add_of_lists, count, count_elements, counted};
 use super::source::{IN_STEPS, PERCENT};
 use super::texts::{View, is_float, is_list, text_of};
@@ -151,42 +151,6 @@ fn percent_of_text(text: &str, values: &Value) -> Result<String> {
         all_taken("%", text, 1)?;
     }
     format(FormatStyle::Printf, text, std::slice::from_ref(values))
-}
-
-/// Counts what a text becomes whose places, each with a `mark`, are filled with values.
-///
-/// # Errors
-/// As [`count`].
-pub(super) fn count_filled(state: &mut State, text: &str, mark: char, values: &Value) -> Result<()> {
-    let mut longest = 0;
-    let mut measure = |value: &Value| -> Result<()> {
-        longest = longest.max(text_of(value)?.len());
-        Ok(())
-    };
-    match values.kind() {
-        ValueKind::Map => values.try_iter()?.try_for_each(|key| measure(&values.get_item(&key)?))?,
-        _ if values.is_tuple() => values.try_iter()?.try_for_each(|value| measure(&value))?,
-        _ => measure(values)?,
-    }
-    count(state, text.len().saturating_add(text.matches(mark).count().saturating_mul(longest)))
-}
-
-/// Checks that a text that is formatted takes all of the values that are there.
-///
-/// # Errors
-/// With `what` formats, if some are left.
-pub(super) fn all_taken(what: &str, text: &str, values: usize) -> Result<()> {
-    let (mut taken, mut rest) = (0, text);
-    while let Some((_, spec)) = rest.split_once('%') {
-        let end = spec.find(|c: char| !c.is_ascii_digit() && !"#- +.*hlL".contains(c)).unwrap_or(spec.len());
-        let (flags, conversion) = spec.split_at(end);
-        taken += flags.matches('*').count() + usize::from(!conversion.starts_with('%'));
-        rest = conversion.strip_prefix('%').unwrap_or(conversion);
-    }
-    if taken < values {
-        return Err(wrong(format!("{what}: expected {taken} values, as {text:?} takes, found {values}")));
-    }
-    Ok(())
 }
 
 /// Jinja's filter: what is not a number is `default`, or 0; what is undefined, an error.
