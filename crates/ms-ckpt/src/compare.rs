@@ -7,6 +7,7 @@ use ms_core::{DType, Region, Shape};
 use crate::Result;
 use crate::checkpoint::{Checkpoint, counts_words};
 use crate::name::Name;
+use crate::stored::{Global, Piece};
 
 /// How a tensor of one checkpoint relates to the tensor of the same name in another.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +51,7 @@ pub struct Verified {
     pub elements: usize,
     /// Tensors with values that are not finite, and how many.
     pub not_finite: Vec<(String, usize)>,
-    /// Copies on other ranks that differ from the first: canonical name and file.
+    /// Copies on other ranks, or parts that overlap others, that differ from the first: canonical name and file.
     pub unequal_copies: Vec<(String, String)>,
 }
 
@@ -150,7 +151,7 @@ impl Checkpoint {
         Shape::new(&dims)
     }
 
-    /// Reads every element: finds values that are not finite, and copies on several ranks that differ.
+    /// Reads every element: finds values that are not finite, and copies on several ranks, or overlapping parts, that differ.
     ///
     /// # Errors
     /// The first damage, with its place.
@@ -160,10 +161,12 @@ impl Checkpoint {
         let mut values = Vec::new();
         for (name, global) in &self.globals {
             let mut bad = 0;
-            if global.dtype.is_float() {
-                for region in slices(&global.shape) {
+            for region in slices(&global.shape) {
+                if global.dtype.is_float() {
                     self.floats(name, &region, &mut values)?;
                     bad += values.iter().filter(|x| !x.is_finite()).count();
+                } else {
+                    self.copy(name, &region, None, global.dtype, &mut |_| Ok(()))?;
                 }
             }
             found.tensors += 1;
@@ -172,15 +175,17 @@ impl Checkpoint {
                 found.not_finite.push((name.to_string(), bad));
             }
         }
-        for (name, piece) in &self.copies {
+        let parts = |g: &Global| g.pieces.iter().map(Piece::elements).fold(0, usize::saturating_add);
+        let overlapping = self.globals.iter().filter(|(_, g)| parts(g) > g.shape.numel());
+        let overlapping = overlapping.flat_map(|(name, g)| g.pieces.iter().map(move |piece| (name, piece)));
+        for (name, piece) in self.copies.iter().map(|(name, piece)| (name, piece)).chain(overlapping) {
             let stored = &self.stored[piece.stored];
             let (mut first, mut copy) = (Vec::new(), Vec::new());
-            self.copy(name, &piece.region, None, stored.dtype, &mut |bytes| {
+            self.copy(name, &piece.region, piece.flat.clone(), stored.dtype, &mut |bytes| {
                 first.extend_from_slice(bytes);
                 Ok(())
             })?;
-            let n = piece.region.local_shape().numel();
-            self.copy_run(piece, 0, n, &mut |bytes, _| {
+            self.copy_run(piece, 0, piece.elements(), &mut |bytes, _| {
                 copy.extend_from_slice(bytes);
                 Ok(())
             })?;

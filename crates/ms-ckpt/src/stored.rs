@@ -93,6 +93,13 @@ pub(crate) struct Piece {
     pub(crate) view: Option<Vec<usize>>,
 }
 
+impl Piece {
+    /// How many elements are stored.
+    pub(crate) fn elements(&self) -> usize {
+        self.flat.as_ref().map_or_else(|| self.region.local_shape().numel(), Range::len)
+    }
+}
+
 /// A tensor of the whole model.
 #[derive(Clone, Debug)]
 pub(crate) struct Global {

@@ -220,6 +220,50 @@ fn a_checkpoint_with_a_gap_is_refused_and_never_appears() {
 }
 
 #[test]
+fn elements_that_are_not_there_and_parts_that_contradict_each_other_are_found_in_every_type() {
+    for dtype in [DType::F32, DType::Bf16, DType::I64, DType::I16, DType::U8, DType::Bool] {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = Writer::create(dir.path(), 1).unwrap();
+        let region = Region::whole(&[4, 2].into());
+        let (size, bytes) = (dtype.size(), vec![1u8; 16 * dtype.size()]);
+        let piece = |flat: std::ops::Range<usize>| Piece {
+            name: "w",
+            shape: [4, 2].into(),
+            dtype,
+            region: region.clone(),
+            flat: Some(flat.clone()),
+            bytes: bytes[..flat.len() * size].into(),
+        };
+        writer.write_rank(0, &[piece(0..3), piece(2..6), piece(6..8)]).unwrap();
+        writer.finish(&small(), &serde_json::Value::Null).unwrap();
+        let manifest = dir.path().join("iter_0000001/manifest.json");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        let verified = |drop: Option<usize>| {
+            let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+            json["crc32c"] = serde_json::json!({});
+            if let Some(part) = drop {
+                json["tensors"][0]["parts"].as_array_mut().unwrap().remove(part);
+            }
+            std::fs::write(&manifest, json.to_string()).unwrap();
+            let _ = std::fs::remove_file(manifest.with_file_name(ms_ckpt::CHECKSUMS));
+            open(dir.path()).unwrap().verify().map_err(|e| e.to_string())
+        };
+        assert_eq!(verified(None).unwrap().unequal_copies, [], "{dtype}");
+        let error = verified(Some(1)).unwrap_err();
+        assert!(error.ends_with("tensor w: element 3 is not stored"), "{dtype}: {error}");
+        let path = manifest.with_file_name("rank_00000.safetensors");
+        let mut file = std::fs::read(&path).unwrap();
+        // The first element of the second part, which stands behind three of the first and before six others.
+        let at = file.len() - 6 * size;
+        file[at] ^= 1;
+        std::fs::write(&path, file).unwrap();
+        let copies = verified(None).unwrap().unequal_copies;
+        let name = "iter_0000001/rank_00000.safetensors";
+        assert_eq!(copies, [("w".to_owned(), name.to_owned())], "{dtype}");
+    }
+}
+
+#[test]
 fn a_missing_or_misshapen_tensor_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let hf_dir = dir.path().join("hf");

@@ -1,5 +1,6 @@
 //! INT, TERM and HUP: unfinished files are removed before the process ends.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ type First = Box<dyn FnOnce(i32) -> bool + Send>;
 #[derive(Default)]
 struct State {
     outputs: Vec<PathBuf>,
-    files: Vec<PathBuf>,
+    files: BTreeSet<PathBuf>,
     first: Option<First>,
 }
 
@@ -57,9 +58,14 @@ impl Interrupt {
         self.lock().outputs.push(output.to_owned());
     }
 
-    /// Names a file to be removed at a signal.
+    /// Names a file to be removed at a signal. If it is to get its last name, this comes first.
     pub fn file(&self, file: &Path) {
-        self.lock().files.push(file.to_owned());
+        self.lock().files.insert(file.to_owned());
+    }
+
+    /// Takes back [`Interrupt::file`]: all that belongs together with it is complete.
+    pub fn keep(&self, file: &Path) {
+        self.lock().files.remove(file);
     }
 
     /// Calls `act` with the number of the first signal. If it returns `true`, the program will end by itself soon, and the

@@ -233,8 +233,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
             (pour(streams.rows(), sink.as_mut())?, sink)
         }
     };
-    record::forget(prefix)?;
-    let summary = sink.finish()?;
+    let summary = sink.finish_after(&mut || record::forget(prefix))?;
     record::write_or_withdraw(prefix, "pack", &prefixes, &info.tokenizer)?;
     spinner.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();

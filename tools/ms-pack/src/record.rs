@@ -1,6 +1,6 @@
 //! The manifest next to a dataset: the tokenizer of its ids, and the files it was made from.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ms_data::indexed::{bin_path, idx_path};
 use ms_data::preprocess::{Manifest, OutputRecord};
 use std::path::{Path, PathBuf};
@@ -11,18 +11,17 @@ fn path_of(prefix: &Path) -> PathBuf {
     name.into()
 }
 
-/// Removes the manifest of a dataset that is about to be replaced.
+/// [`Manifest::forget`] of a dataset's manifest.
 ///
 /// # Errors
-/// If the system refuses it.
-pub(crate) fn forget(prefix: &Path) -> Result<()> {
-    let path = path_of(prefix);
-    match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| path.display().to_string())
-        }
-        _ => Ok(()),
-    }
+/// As there.
+pub(crate) fn forget(prefix: &Path) -> ms_data::Result<()> {
+    Manifest::forget(&path_of(prefix))
+}
+
+/// The files of a dataset, its manifest included.
+pub(crate) fn files_of(set: &Path) -> [PathBuf; 3] {
+    [idx_path(set), bin_path(set), path_of(set)]
 }
 
 /// [`write`]; if it cannot be written, the datasets, which are new, go too.
@@ -35,7 +34,7 @@ pub(crate) fn write_or_withdraw(prefix: &Path, word: &str, sets: &[PathBuf], tok
 
 /// Removes datasets and their manifests after an error: the next run must not find half of its outputs.
 pub(crate) fn withdraw(sets: &[PathBuf]) {
-    for file in sets.iter().flat_map(|set| [idx_path(set), bin_path(set), path_of(set)]) {
+    for file in sets.iter().flat_map(|set| files_of(set)) {
         let _ = std::fs::remove_file(file);
     }
 }

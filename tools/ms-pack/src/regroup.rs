@@ -114,9 +114,10 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
     interrupt.output(&args.output_prefix);
     let mut done = Vec::with_capacity(parts.len());
     for ((_, range), prefix) in parts.into_iter().zip(&prefixes) {
-        let part = part(&set, range, prefix, tokenizer.as_deref());
+        let part = part(&set, range, prefix, tokenizer.as_deref(), interrupt);
         done.push(part.inspect_err(|_| record::withdraw(&prefixes[..done.len()]))?);
     }
+    prefixes.iter().flat_map(|prefix| record::files_of(prefix)).for_each(|file| interrupt.keep(&file));
     let mut out = std::io::stdout().lock();
     for ((count, sequences, tokens), prefix) in done.into_iter().zip(prefixes) {
         let prefix = prefix.display().to_string();
@@ -137,12 +138,15 @@ fn part(
     documents: Range<usize>,
     prefix: &Path,
     tokenizer: Option<&str>,
+    interrupt: &Interrupt,
 ) -> Result<(usize, usize, u64)> {
     let count = documents.len();
     let mut writer = IndexedWriter::create(prefix, set.token_type())?;
     writer.append_documents(set, documents)?;
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
     let done = writer.complete()?;
+    // Until the last part is there.
+    record::files_of(prefix).iter().for_each(|file| interrupt.file(file));
     record::forget(prefix)?;
     done.publish()?;
     if let Some(tokenizer) = tokenizer {

@@ -1,9 +1,12 @@
-//! `ms-pack` on sets that are regrouped: outputs that appear whole, and manifests beside them.
+//! `ms-pack`: outputs that appear whole, and manifests beside them.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;
+use ms_data::handler::Row;
 use ms_data::indexed::{IndexedWriter, TokenType};
 use ms_data::preprocess::{Manifest, OutputRecord};
+use ms_data::sink::Sink;
+use ms_data::token_stream::{StreamInfo, TokenStreamSink};
 use std::path::Path;
 
 /// A set of four documents of one token, with a manifest.
@@ -52,6 +55,26 @@ fn of_a_split_that_fails_no_part_stays() {
     assert_eq!(names(folder, "part").len(), 6);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn of_a_split_that_is_interrupted_no_part_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    set(folder, "all");
+    let mut command = ms_testing::heeding_signals(assert_cmd::cargo::cargo_bin("ms-pack"));
+    command.current_dir(folder).args(["split", "all", "--parts", "50000", "--output-prefix", "part"]);
+    let mut child = command.spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while !folder.join("part_00001_of_50000.idx").exists() {
+        assert!(begun.elapsed().as_secs() < 600, "no part within ten minutes");
+        std::thread::yield_now();
+    }
+    std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let parts = names(folder, "part").into_iter().filter(|name| !name.ends_with(".part"));
+    assert_eq!(parts.collect::<Vec<_>>(), [] as [String; 0]);
+}
+
 #[test]
 fn what_is_read_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -82,6 +105,35 @@ fn the_manifest_of_a_set_stays_where_the_set_is_not_replaced() {
     let error = said(dir.path(), "merge a b --force --output-prefix c", 1);
     assert!(error.contains("c.idx"), "{error}");
     assert_eq!(names(dir.path(), "c"), there);
+}
+
+#[test]
+fn the_manifest_of_a_packed_set_stays_where_the_set_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let info = StreamInfo {
+        style: "sharegpt".into(),
+        tokenizer: "0123".into(),
+        vocab_size: 300,
+        eod: 0,
+        pad: 0,
+        seq_length: Some(8),
+        packed_name: true,
+    };
+    let columns = ["input_ids", "attention_mask", "labels"].map(str::to_owned);
+    let file = std::fs::File::create(dir.path().join("rows")).unwrap();
+    let mut sink = Box::new(TokenStreamSink::new(file, "rows", &columns, &info).unwrap());
+    sink.row(Row::new(vec![Some(vec![1, 2]); 3])).unwrap();
+    sink.finish().unwrap();
+    for (prefix, more) in [("a", ""), ("b", "--no-pack")] {
+        let words = format!("pack --input rows {more} --force --output-prefix {prefix}");
+        said(dir.path(), &words, 0);
+        let index = format!("{prefix}_packed_labels_document.idx");
+        std::fs::remove_file(dir.path().join(&index)).unwrap();
+        std::fs::create_dir(dir.path().join(&index)).unwrap();
+        let error = said(dir.path(), &words, 1);
+        assert!(error.contains(&index), "{error}");
+        assert!(names(dir.path(), prefix).contains(&format!("{prefix}.manifest.json")), "{words}");
+    }
 }
 
 #[test]

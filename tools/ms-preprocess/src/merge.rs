@@ -1,9 +1,11 @@
 //! `--merge-group-keys`: merges several datasets of a folder.
 
+use crate::curation::beside;
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt};
 use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path, sets_in};
+use ms_data::preprocess::Manifest;
 use ms_data::sink::check_absent;
 use serde_json::json;
 use std::io::Write;
@@ -50,7 +52,9 @@ pub(crate) fn run(
         writers.push(writer);
     }
     let counts: Vec<_> = writers.iter().map(|writer| (writer.sequences(), writer.tokens())).collect();
-    IndexedWriter::finish_all(writers)?;
+    IndexedWriter::finish_all(writers, || {
+        merged.iter().try_for_each(|(output, _)| Manifest::forget(&beside(output, "manifest.json")))
+    })?;
     let mut out = std::io::stdout().lock();
     for ((output, parts), (sequences, tokens)) in merged.into_iter().zip(counts) {
         if args.json() {

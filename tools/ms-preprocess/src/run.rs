@@ -4,7 +4,7 @@ use crate::as_usage;
 use crate::cli::{Target, Tokenize};
 use crate::curation::beside;
 use crate::processes::{Processes, processes, together};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt, Usage, refuse};
 use ms_data::handler::Handler;
@@ -174,8 +174,7 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
         digests = job.inputs.iter().map(|file| FileDigest::of(&file.path)).collect::<ms_data::Result<_>>()?;
     }
     let inputs = input_records(job, &digests)?;
-    forget_manifest(job)?;
-    let (report, summary) = output.finish()?;
+    let (report, summary) = output.finish_after(&mut || forget_manifest(job))?;
     Ok(Done { report, summary, lengths, inputs })
 }
 
@@ -239,8 +238,7 @@ fn by_shards(
                     let lengths = output.lengths().cloned();
                     crate::empty::check(output.report(), output.rows(), handler, &job.inputs)?;
                     let inputs = input_records(job, &digests)?;
-                    forget_manifest(job)?;
-                    let (report, summary) = output.finish()?;
+                    let (report, summary) = output.finish_after(&mut || forget_manifest(job))?;
                     shards.remove().inspect_err(|_| withdraw(job, &summary))?;
                     Ok(Some(Done { report, summary, lengths, inputs }))
                 })
@@ -276,17 +274,10 @@ fn wanted_manifest(job: &Tokenize, handler: &Handler) -> Manifest {
     manifest
 }
 
-/// Removes the manifest of the dataset that is about to be replaced: a run that ends amid its outputs must not leave one
-/// that describes other files.
-fn forget_manifest(job: &Tokenize) -> Result<()> {
+/// [`Manifest::forget`] of the manifest of the dataset that is about to be replaced.
+fn forget_manifest(job: &Tokenize) -> ms_data::Result<()> {
     let Target::Files { prefix, .. } = &job.target else { return Ok(()) };
-    let path = beside(prefix, "manifest.json");
-    match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| path.display().to_string())
-        }
-        _ => Ok(()),
-    }
+    Manifest::forget(&beside(prefix, "manifest.json"))
 }
 
 /// Files of `--stats`.

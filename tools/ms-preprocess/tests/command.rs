@@ -201,6 +201,10 @@ fn merging_joins_the_sets_of_a_folder() {
     assert!(run.status.success(), "{}", text(&run.stderr));
     let set = ms_data::indexed::IndexedDataset::open(bench.path("hidden_text_document")).unwrap();
     assert_eq!(set.len(), 302);
+    // Of what is replaced the manifest goes, too.
+    let manifest = bench.path("hidden_text_document.manifest.json");
+    std::fs::write(&manifest, "{}").unwrap();
+    assert!(bench.run(&words).status.success() && !manifest.exists());
     // Half a dataset is not passed over, whichever half it is.
     for [gone, ending] in [["parts/a_text_document.idx", "idx"], ["parts/a_text_document.bin", "bin"]] {
         let kept = bench.path("kept");

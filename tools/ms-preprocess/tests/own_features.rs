@@ -153,6 +153,22 @@ fn files_beside_the_set_are_kept_without_force_and_its_manifest_goes_with_it() {
 }
 
 #[test]
+fn the_manifest_of_a_set_that_is_not_replaced_stays() {
+    let bench = Bench::new();
+    let index = bench.path("x_text_document.idx");
+    for more in [&[][..], &["--resume"]] {
+        run(&bench, &["--input", "in.jsonl", "--output-prefix", "x", "--force"]);
+        std::fs::remove_file(&index).unwrap();
+        std::fs::create_dir(&index).unwrap();
+        let args = ["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x", "--force"];
+        let failed = bench.run(&[&args[..], more].concat());
+        assert!(text(&failed.stderr).contains("x_text_document.idx"), "{}", text(&failed.stderr));
+        assert!(bench.path("x.manifest.json").exists(), "{more:?}");
+        std::fs::remove_dir(&index).unwrap();
+    }
+}
+
+#[test]
 fn of_a_set_that_cannot_be_described_nothing_stays() {
     let bench = Bench::new();
     std::fs::write(bench.path("broken.jsonl"), "{\"text\": \"some words\"}\n{\n").unwrap();

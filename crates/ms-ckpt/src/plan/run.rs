@@ -134,6 +134,9 @@ impl Run {
             }
         }
         fields.insert("iteration".to_owned(), json!(self.iteration));
+        // Megatron then looks for neither in a distributed checkpoint (`load_checkpoint` of `training/checkpointing.py`).
+        fields.insert("no_save_rng".to_owned(), json!(true));
+        fields.insert("no_save_optim".to_owned(), json!(!self.optimizer));
         fields
     }
 
@@ -221,5 +224,17 @@ mod tests {
         assert_eq!(merged(false, "dualpipev"), None);
         assert_eq!(merged(true, "dualpipev"), Some(json!("dualpipev")));
         assert_eq!(merged(false, "zero-bubble"), Some(json!("zero-bubble")));
+    }
+
+    #[test]
+    fn files_say_that_they_have_no_random_state() {
+        for optimizer in [true, false] {
+            let args = Map::from_iter([("no_save_rng".into(), json!(false))]);
+            let merged = Run { args, optimizer, ..Run::default() }.merged(Map::new());
+            assert_eq!(
+                (&merged["no_save_rng"], &merged["no_save_optim"]),
+                (&json!(true), &json!(!optimizer))
+            );
+        }
     }
 }

@@ -152,12 +152,16 @@ impl IndexedWriter {
         self.complete()?.publish()
     }
 
-    /// Gives several datasets that belong together their names, once all of them are on disk.
+    /// Gives several datasets that belong together their names, once all of them are on disk and `ready` has been called.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn finish_all(writers: impl IntoIterator<Item = Self>) -> Result<()> {
+    /// [`Error::Io`]; that of `ready`.
+    pub fn finish_all(
+        writers: impl IntoIterator<Item = Self>,
+        ready: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let complete: Vec<Complete> = writers.into_iter().map(Self::complete).collect::<Result<_>>()?;
+        ready()?;
         complete.into_iter().try_for_each(Complete::publish)
     }
 

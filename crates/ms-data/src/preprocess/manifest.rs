@@ -186,6 +186,18 @@ impl Manifest {
         Ok(ManifestStatus::UpToDate(Box::new(made)))
     }
 
+    /// Removes the manifest of a dataset that is complete and about to be replaced: what ends before its own is written must not
+    /// leave one that describes other files.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn forget(path: &Path) -> Result<()> {
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path)(e)),
+            _ => Ok(()),
+        }
+    }
+
     /// The manifest in the folder of `output` that names it among its outputs, and its path.
     ///
     /// A manifest in another format, or another file with that extension, is ignored.

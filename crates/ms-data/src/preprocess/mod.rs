@@ -146,13 +146,21 @@ pub fn count_rows(records: impl Iterator<Item = Result<RawRecord>>, handler: &Ha
     Ok(count)
 }
 
+/// Most parts whose names have the order of their numbers.
+const MOST_PARTS: u64 = 1000;
+
 /// Rows of a part when `rows` are cut into `parts`.
 ///
 /// # Errors
-/// [`Error::Options`] if there are fewer rows than parts.
+/// [`Error::Options`] if there are fewer rows than parts; if there are more than 1000, with that of the remainder, which upstream
+/// puts together in the order of their names (part 1000 before part 100: `main` of `preprocess_data.py`, v2.0.0).
 pub fn rows_per_part(rows: u64, parts: u64) -> Result<u64> {
     match rows.checked_div(parts) {
         Some(0) | None => Err(Error::options(format!("{rows} records cannot be cut into {parts} parts"))),
+        Some(each) if rows.div_ceil(each) > MOST_PARTS => Err(Error::options(format!(
+            "--n-subs {parts}: expected at most {MOST_PARTS} parts, found {} of {each} records: upstream puts more together in another order",
+            rows.div_ceil(each)
+        ))),
         Some(each) => Ok(each),
     }
 }

@@ -118,8 +118,16 @@ impl<'a> Output<'a> {
     /// # Errors
     /// What writing gives.
     pub fn finish(self) -> Result<(Report, Summary)> {
+        self.finish_after(&mut || Ok(()))
+    }
+
+    /// [`Output::finish`], with a call of `ready` when all is written and nothing has appeared.
+    ///
+    /// # Errors
+    /// What writing or `ready` gives.
+    pub fn finish_after(self, ready: &mut dyn FnMut() -> Result<()>) -> Result<(Report, Summary)> {
         let rejects = self.rejects.map(AtomicFile::settle).transpose()?;
-        let summary = self.sink.finish()?;
+        let summary = self.sink.finish_after(ready)?;
         rejects.map_or(Ok(()), SyncedFile::publish)?;
         Ok((self.report, summary))
     }

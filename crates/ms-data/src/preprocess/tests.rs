@@ -199,7 +199,7 @@ impl crate::sink::Sink for Limited {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Summary> {
+    fn finish_after(self: Box<Self>, _: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
         Ok(Summary { packed: self.0, ..Summary::default() })
     }
 }
@@ -294,6 +294,14 @@ fn a_shuffled_run_holds_the_same_rows_in_another_order() {
         rows
     };
     assert_eq!(rows("held"), rows("plain"));
+}
+
+#[test]
+fn parts_that_upstream_puts_in_another_order_are_refused() {
+    assert_eq!((rows_per_part(2500, 1000).ok(), rows_per_part(3001, 999).ok()), (None, None));
+    let error = rows_per_part(1999, 1000).unwrap_err().to_string();
+    assert!(error.contains("--n-subs 1000: expected at most 1000 parts, found 1999 of 1 records"), "{error}");
+    assert_eq!((rows_per_part(3000, 1000).unwrap(), rows_per_part(2996, 998).unwrap()), (3, 3));
 }
 
 #[test]

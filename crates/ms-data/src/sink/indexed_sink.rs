@@ -97,7 +97,7 @@ impl Sink for IndexedSink {
         self.flush()
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Summary> {
+    fn finish_after(mut self: Box<Self>, ready: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
         self.flush()?;
         let mut outputs = Vec::with_capacity(self.writers.len());
         for writer in &self.writers {
@@ -107,7 +107,7 @@ impl Sink for IndexedSink {
                 tokens: writer.tokens(),
             });
         }
-        IndexedWriter::finish_all(self.writers)?;
+        IndexedWriter::finish_all(self.writers, ready)?;
         Ok(Summary { outputs, too_long: self.too_long, ..Summary::default() })
     }
 }

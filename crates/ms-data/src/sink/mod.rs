@@ -29,7 +29,15 @@ pub trait Sink: Send {
     ///
     /// # Errors
     /// What writing gives.
-    fn finish(self: Box<Self>) -> Result<Summary>;
+    fn finish(self: Box<Self>) -> Result<Summary> {
+        self.finish_after(&mut || Ok(()))
+    }
+
+    /// [`Sink::finish`], with a call of `ready` when all is written and nothing has appeared.
+    ///
+    /// # Errors
+    /// What writing or `ready` gives.
+    fn finish_after(self: Box<Self>, ready: &mut dyn FnMut() -> Result<()>) -> Result<Summary>;
 }
 
 /// What a sink wrote.

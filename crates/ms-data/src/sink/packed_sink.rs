@@ -90,7 +90,7 @@ impl Sink for PackedSink {
         self.packer.finish(|row| write(writers, row))
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Summary> {
+    fn finish_after(mut self: Box<Self>, ready: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
         self.end_part()?;
         let mut outputs = Vec::new();
         for writer in &self.writers {
@@ -100,7 +100,7 @@ impl Sink for PackedSink {
                 tokens: writer.tokens(),
             });
         }
-        IndexedWriter::finish_all(self.writers)?;
+        IndexedWriter::finish_all(self.writers, ready)?;
         let counts = self.packer.counts();
         Ok(Summary {
             outputs,

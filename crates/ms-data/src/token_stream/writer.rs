@@ -170,7 +170,8 @@ impl<W: Write + Send> Sink for TokenStreamSink<W> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Summary> {
+    fn finish_after(self: Box<Self>, ready: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
+        ready()?;
         self.writer.finish()?;
         Ok(Summary { outputs: self.outputs, ..Summary::default() })
     }

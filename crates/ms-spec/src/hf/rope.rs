@@ -279,7 +279,11 @@ pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -
             original: original()?,
         },
         "yarn" => RopeScaling::Yarn {
-            factor: factor()?,
+            // A factor of null is the ratio of lengths (`_compute_yarn_parameters`).
+            factor: match s.float("factor")? {
+                None if s.map.contains_key("factor") => max_positions as f64 / original()?.max(1) as f64,
+                _ => factor()?,
+            },
             beta_fast: s.float("beta_fast")?.unwrap_or(32.0),
             beta_slow: s.float("beta_slow")?.unwrap_or(1.0),
             original: original()?,
@@ -404,5 +408,18 @@ mod tests {
         };
         assert!(read(json!({"type": "yarn", "factor": 2.0})));
         assert!(!read(json!({"type": "yarn", "factor": 2.0, "truncate": null})));
+    }
+
+    #[test]
+    fn a_yarn_factor_of_null_is_the_ratio_of_lengths() {
+        let mut file = json!({
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 16_384,
+            "rope_scaling": {"type": "yarn", "factor": null, "original_max_position_embeddings": 4096}
+        });
+        let scaling = read_config(&file).unwrap().rope.scaling;
+        assert!(matches!(scaling, RopeScaling::Yarn { factor: 4.0, original: 4096, .. }), "{scaling:?}");
+        file["rope_scaling"].as_object_mut().unwrap().remove("factor");
+        assert!(read_config(&file).unwrap_err().to_string().contains("factor"));
     }
 }

@@ -3,7 +3,9 @@
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
+use super::memory::{add_counted, add_of_lists, count};
 use super::nothing::listed;
+use super::texts::text_of;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -24,9 +26,9 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("slice()", filters::slice);
     environment.add_filter("batch()", filters::batch);
     environment.add_filter("format()", filters::format);
-    environment.add_filter("indent", indent);
-    environment.add_filter("slice", slice);
-    environment.add_filter("batch", batch);
+    add_counted(environment, "indent", indent);
+    add_of_lists(environment, "slice", slice);
+    add_of_lists(environment, "batch", batch);
     environment.add_filter("format", format_text);
 }
 
@@ -58,6 +60,9 @@ fn format_text(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
     let args = args.into_values();
     if let Some(text) = args.first().and_then(Value::as_str) {
         widths_within("format", text)?;
+        let values = args[1..].iter().filter(|arg| !arg.is_kwargs()).count();
+        all_taken("format", text, values)?;
+        args[1..].iter().try_for_each(|arg| count_filled(state, text, '%', arg))?;
     }
     state.apply_filter("format()", &args)
 }
@@ -143,6 +148,43 @@ pub(super) fn widths_within(what: &str, text: &str) -> Result<()> {
     if sum > MOST { Err(beyond(what, MOST, format_args!("widths that come to {sum}"))) } else { Ok(()) }
 }
 
+/// Counts what a text becomes whose places, each with a `mark`, are filled with values.
+///
+/// # Errors
+/// As [`count`].
+pub(super) fn count_filled(state: &mut State, text: &str, mark: char, values: &Value) -> Result<()> {
+    let mut longest = 0;
+    let mut measure = |value: &Value| -> Result<()> {
+        longest = longest.max(text_of(value)?.len());
+        Ok(())
+    };
+    match values.kind() {
+        ValueKind::Map => values.try_iter()?.try_for_each(|key| measure(&values.get_item(&key)?))?,
+        _ if values.is_tuple() => values.try_iter()?.try_for_each(|value| measure(&value))?,
+        _ => measure(values)?,
+    }
+    count(state, text.len().saturating_add(text.matches(mark).count().saturating_mul(longest)))
+}
+
+/// Checks that a text that is formatted takes all of the values that are there.
+///
+/// # Errors
+/// With `what` formats, if some are left.
+pub(super) fn all_taken(what: &str, text: &str, values: usize) -> Result<()> {
+    let (mut taken, mut rest) = (0, text);
+    while let Some((_, spec)) = rest.split_once('%') {
+        let end = spec.find(|c: char| !c.is_ascii_digit() && !"#- +.*hlL".contains(c)).unwrap_or(spec.len());
+        let (flags, conversion) = spec.split_at(end);
+        taken += flags.matches('*').count() + usize::from(!conversion.starts_with('%'));
+        rest = conversion.strip_prefix('%').unwrap_or(conversion);
+    }
+    if taken < values {
+        let what = format!("{what}: expected {taken} values, as {text:?} takes, found {values}");
+        return Err(Error::new(ErrorKind::InvalidOperation, what));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{ChatTemplate, GenerationPrompt};
@@ -208,7 +250,7 @@ mod tests {
             assert!(render(&format!("{{{{ {code} }}}}")).unwrap_err().contains("modulo by zero"), "{code}");
         }
         let sound =
-            "{{ [6 is divisibleby 3, 7 is divisibleby 3, 7.5 is divisibleby 2.5, 'a' is divisibleby 1] }}";
+            "{{ [6 is divisibleby 3, 7 is divisibleby 3, 7.5 is divisibleby 2.5, '%s' is divisibleby 1] }}";
         assert_eq!(render(sound).unwrap(), "[True, False, True, False]");
     }
 

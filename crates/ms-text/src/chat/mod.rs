@@ -1,7 +1,9 @@
 //! Chat templates of Hugging Face folders.
 
+mod arithmetic;
 mod code;
 mod limits;
+mod memory;
 mod nothing;
 mod operators;
 mod order;
@@ -13,8 +15,8 @@ use crate::{Error, Result, python_json};
 use chrono::format::{Item, Numeric, StrftimeItems};
 use chrono::{Local, NaiveDateTime, Timelike};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, ErrorKind};
+use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::{Environment, ErrorKind, State};
 use serde_json::Value as Json;
 use std::fmt::Write as _;
 
@@ -55,7 +57,10 @@ impl ChatTemplate {
         environment.set_syntax(syntax.expect("the default delimiters are distinct"));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         limits::add(&mut environment);
-        nothing::add(&mut environment);
+        let (source, texts) = source::prepared(source).map_err(|reason| Error::Chat { reason })?;
+        nothing::add(&mut environment, texts);
+        memory::add(&mut environment);
+        arithmetic::add(&mut environment);
         order::add(&mut environment);
         texts::add(&mut environment);
         python::add(&mut environment);
@@ -69,7 +74,6 @@ impl ChatTemplate {
         // transformers asks for the machine's own time.
         let strftime_now = |format: String| strftime(&format, Local::now().naive_local());
         environment.add_function("strftime_now", strftime_now);
-        let source = source::prepared(source).map_err(|reason| Error::Chat { reason })?;
         environment.add_template_owned(NAME, source).map_err(|e| chat_error(&e))?;
         Ok(Self { environment })
     }
@@ -137,7 +141,7 @@ fn chat_error(error: &minijinja::Error) -> Error {
 
 /// Jinja's own filter escapes HTML; Hugging Face replaces it by plain `json.dumps(ensure_ascii=False)`.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
-fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::Error> {
+fn tojson(state: &mut State, value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::Error> {
     let separators = match args.get::<Option<Vec<String>>>("separators")?.as_deref() {
         None => None,
         Some([between, behind]) => Some((between.clone(), behind.clone())),
@@ -155,13 +159,30 @@ fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::
         ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
     };
     args.assert_all_used()?;
-    if value.is_undefined() {
-        return Err(minijinja::Error::new(ErrorKind::UndefinedError, "tojson: expected a value"));
-    }
+    defined(state, value, 0)?;
     let json = serde_json::to_value(value)
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, "not a JSON value").with_source(e))?;
     limits::lines_within("tojson", indent.unwrap_or(0), levels(&json, 0))?;
     Ok(Value::from(style.dumps(&json)))
+}
+
+/// Checks that nothing in a value is undefined, and counts what it takes to write it.
+fn defined(state: &mut State, value: &Value, depth: usize) -> std::result::Result<(), minijinja::Error> {
+    let wrong = |what| Err(minijinja::Error::new(ErrorKind::InvalidOperation, what));
+    if depth > texts::MOST_DEPTH {
+        return wrong("tojson: lists and dicts in each other are too deep or too long to be written");
+    }
+    // A value of its own, and escapes of six characters.
+    memory::count(state, 100 + 8 * value.as_str().map_or(0, str::len))?;
+    match value.kind() {
+        ValueKind::Undefined => wrong("tojson: expected a value"),
+        ValueKind::Map => value.try_iter()?.try_for_each(|key| {
+            defined(state, &key, depth + 1)?;
+            defined(state, &value.get_item(&key)?, depth + 1)
+        }),
+        _ if texts::is_list(value) => value.try_iter()?.try_for_each(|item| defined(state, &item, depth + 1)),
+        _ => Ok(()),
+    }
 }
 
 /// The levels that the lines of a value are at, in all, where each item has a line.

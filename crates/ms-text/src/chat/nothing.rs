@@ -4,6 +4,7 @@
 //! # Source
 //! Jinja 3.1, `Undefined` of `runtime.py`, and `filters.py`.
 
+use super::memory::{count, count_elements};
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
@@ -18,6 +19,11 @@ macro_rules! add_of_lists {
         fn $name(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
             let args = args.into_values();
             args.first().map_or(Ok(()), listed)?;
+            count_elements(state, args.first().and_then(Value::len).unwrap_or(0))?;
+            if let Some(dict) = args.first().filter(|v| v.kind() == ValueKind::Map && stringify!($name) == "reverse") {
+                let keys: Vec<Value> = dict.try_iter()?.collect();
+                return Ok(keys.into_iter().rev().collect());
+            }
             state.apply_filter(concat!(stringify!($name), "()"), &args)
         }
         $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
@@ -25,13 +31,20 @@ macro_rules! add_of_lists {
     )*};
 }
 
-/// Gives an environment these filters.
-pub(super) fn add(environment: &mut Environment<'static>) {
-    environment.add_filter(IN_TURN, |value: &Value| -> Result<Value> {
+/// Gives an environment these filters, for a template with `bytes` of text between its tags.
+pub(super) fn add(environment: &mut Environment<'static>, bytes: usize) {
+    environment.add_filter(IN_TURN, move |state: &mut State, value: &Value| -> Result<Value> {
         listed(value)?;
+        // In each round it may write all of them.
+        let rounds = value.len().unwrap_or(0);
+        count(state, rounds.saturating_mul(bytes))?;
         let counted = value.kind() != ValueKind::String
             && (value.kind() != ValueKind::Iterable || value.len().is_some());
-        if counted { Ok(value.clone()) } else { Ok(value.try_iter()?.collect()) }
+        if counted {
+            return Ok(value.clone());
+        }
+        count_elements(state, rounds)?;
+        Ok(value.try_iter()?.collect())
     });
     add_of_lists!(environment: list unique reverse sum);
     environment.add_filter("length", length);

@@ -1,18 +1,27 @@
-//! Operators that the engine computes otherwise than Jinja: `~`, which writes floats, lists and dicts in its own way, and
-//! comparisons by order, which it makes of any two values.
+//! Operators that the engine computes otherwise than Jinja: `~`, which writes floats, lists and dicts in its own way,
+//! comparisons by order and `in`, which it makes of any two values, and `+` and `*`, whose memory it does not count.
 
 use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
 
 /// Filter for a comparison, or a chain of them: a value, then pairs of an operator and a value.
 pub(super) const COMPARED: &str = "compared";
 
+/// Filter for what `~` joins: a value, then others.
+pub(super) const JOINED: &str = "joined";
+
+/// Filter for `+`.
+pub(super) const PLUS: &str = "plus";
+
+/// Filter for `*`.
+pub(super) const MULTIPLIED: &str = "multiplied";
+
 /// Filter that hands on the list that `cycle` takes its values of, if it has some.
 pub(super) const IN_CYCLE: &str = "in_cycle";
 
-/// A tag with filters in place of comparisons by order, and `string` behind what `~` joins.
+/// A tag with filters in place of comparisons by order and of `in`, `~`, `+` and `*`.
 pub(super) fn replaced(tag: &str) -> String {
     let (begin, end) = inner(tag);
-    match rewritten(&tag[begin..end]) {
+    match rewritten(&tag[begin..end], tag[..begin].ends_with("for")) {
         Some(code) => format!("{}{code}{}", &tag[..begin], &tag[end..]),
         None => tag.to_owned(),
     }
@@ -61,11 +70,12 @@ impl Token {
     }
 }
 
-const ORDERS: [&str; 4] = ["<", "<=", ">", ">="];
+/// Comparisons that are filters; with `==` and `!=` in a chain with others, those are, too.
+const COMPARISONS: [&str; 6] = ["<", "<=", ">", ">=", "in", "not in"];
 
-/// Code with other operators; `None` if brackets or texts do not end.
-fn rewritten(code: &str) -> Option<String> {
-    if !code.contains(['<', '>', '~']) && !code.contains("cycle") {
+/// Code with other operators; `None` if brackets or texts do not end. The first `in` of a loop names what it goes over.
+fn rewritten(code: &str, mut of_loop: bool) -> Option<String> {
+    if !code.contains(['<', '>', '~', '+', '*']) && !code.contains("cycle") && !code.contains("in") {
         return Some(code.to_owned());
     }
     let mut out = String::with_capacity(code.len());
@@ -82,6 +92,7 @@ fn rewritten(code: &str) -> Option<String> {
         let separates = match token.kind {
             Kind::Symbol => [",", ":", "="].contains(&&*token.code),
             Kind::Word if named => false,
+            Kind::Word if token.code == "in" => std::mem::take(&mut of_loop),
             Kind::Word if token.code == "not" => {
                 // `not in` compares.
                 let blank = tokens.next_if(|next| next.kind == Kind::Blank);
@@ -141,7 +152,7 @@ fn tokens(code: &str) -> Option<Vec<Token>> {
             let inside = if closed { &rest[1..length - 1] } else { return None };
             let before = out.iter().rev().filter(|token| token.kind != Kind::Blank).take(2);
             let of_cycle = c == '(' && before.map(|token| &*token.code).eq(["cycle", "."]);
-            let inside = rewritten(inside)?;
+            let inside = rewritten(inside, false)?;
             let inside = if of_cycle { in_cycle(inside) } else { inside };
             code = format!("{c}{inside}{}", &rest[length - 1..length]);
         }
@@ -178,7 +189,7 @@ fn number(code: &str) -> usize {
     at
 }
 
-/// An expression without `and` and the like, in which comparisons by order are filters; chains with `in` stay the engine's.
+/// An expression without `and` and the like, in which comparisons are filters, unless all are `==` or `!=`.
 fn compared(segment: Vec<Token>) -> String {
     let (mut operators, mut operands) = (Vec::<String>::new(), vec![Vec::new()]);
     let mut after_is = false;
@@ -187,76 +198,102 @@ fn compared(segment: Vec<Token>) -> String {
         after_is =
             token.is(Kind::Word, "is") || after_is && (token.kind == Kind::Blank || token.code == "not");
         let compares = match token.kind {
-            Kind::Symbol => ORDERS.contains(&&*token.code) || ["==", "!="].contains(&&*token.code),
+            Kind::Symbol => COMPARISONS.contains(&&*token.code) || ["==", "!="].contains(&&*token.code),
             Kind::Word => !named && ["in", "not"].contains(&&*token.code),
             _ => false,
         };
-        if compares {
+        if let Some(not) = operators.last_mut().filter(|operator| compares && **operator == "not") {
+            not.push_str(" in");
+        } else if compares {
             operators.push(token.code);
             operands.push(Vec::new());
         } else if let Some(operand) = operands.last_mut() {
             operand.push(token);
         }
     }
-    let is_order = |operator: &String| ORDERS.contains(&&**operator);
-    let symbols = operators.iter().all(|o| is_order(o) || ["==", "!="].contains(&&**o));
+    let is_own = |operator: &String| COMPARISONS.contains(&&**operator);
     let empty = |operand: &Vec<Token>| operand.iter().all(|token| token.kind == Kind::Blank);
-    let as_filter = symbols && operators.iter().any(is_order) && !operands.iter().any(empty);
-    let mut operands = operands.into_iter();
-    let first = operands.next().unwrap_or_default();
+    let as_filter = operators.iter().any(is_own) && !operands.iter().any(empty);
+    let first = sum(&operands[0]);
+    let others = operators.into_iter().zip(&operands[1..]);
     if !as_filter {
-        let others = operators.into_iter().zip(operands).map(|(operator, operand)| operator + &sum(operand));
-        return sum(first) + &others.collect::<String>();
+        return first + &others.map(|(operator, operand)| operator + &sum(operand)).collect::<String>();
     }
-    let (simple, first) = (is_simple(&first), sum(first));
-    let (before, value, behind) = trimmed(&first);
-    let (mut out, mut behind) =
-        (format!("{before}{}|{COMPARED}(", bracketed(value, simple)), behind.to_owned());
-    // Blanks with the ends of lines stay, by which errors are told.
-    let ends = |blanks: &str| if blanks.contains('\n') { blanks.to_owned() } else { String::new() };
-    for (i, (operator, operand)) in operators.into_iter().zip(operands).enumerate() {
-        let operand = sum(operand);
-        let (before, value, after) = trimmed(&operand);
-        let comma = if i > 0 { ", " } else { "" };
-        out.push_str(&format!("{}{comma}'{operator}', {}{value}", ends(&behind), ends(before)));
-        after.clone_into(&mut behind);
-    }
-    out + ")" + &behind
+    let pairs: Vec<String> =
+        others.flat_map(|(operator, operand)| [format!("'{operator}'"), sum(operand)]).collect();
+    let (_, simple) = from_left(&operands[0], ("+", PLUS), &["-"], joined);
+    filtered(&first, simple, COMPARED, &pairs)
 }
 
 /// A sum, of whose terms those with `~` join texts.
-fn sum(tokens: Vec<Token>) -> String {
-    let (mut out, mut term, mut value) = (String::new(), Vec::new(), false);
-    for token in tokens {
-        if value && (token.is(Kind::Symbol, "+") || token.is(Kind::Symbol, "-")) {
-            out.push_str(&joined(&std::mem::take(&mut term)));
-            out.push_str(&token.code);
-            value = false;
-            continue;
-        }
-        value = if token.kind == Kind::Blank { value } else { token.ends_value() };
-        term.push(token);
-    }
-    out + &joined(&term)
+fn sum(tokens: &[Token]) -> String {
+    from_left(tokens, ("+", PLUS), &["-"], joined).0
 }
 
-/// What `~` joins, each made a text as Python writes it.
-fn joined(tokens: &[Token]) -> String {
-    let parts: Vec<&[Token]> = tokens.split(|token| token.is(Kind::Symbol, "~")).collect();
-    let code = |part: &[Token]| part.iter().map(|token| &*token.code).collect::<String>();
-    if parts.len() == 1 {
-        return code(tokens);
-    }
-    let text = |part: &&[Token]| {
-        let whole = code(part);
-        let mut values = part.iter().filter(|token| token.kind != Kind::Blank);
-        if values.all(|token| token.kind == Kind::Text) {
-            return whole;
+/// Operators that bind alike, from the left: `own` becomes a filter, the others stay. Also whether a filter behind it applies to
+/// all of it.
+fn from_left(
+    tokens: &[Token],
+    own: (&str, &str),
+    others: &[&str],
+    inner: fn(&[Token]) -> (String, bool),
+) -> (String, bool) {
+    let (mut operands, mut operators, mut begin, mut value) = (Vec::new(), Vec::new(), 0, false);
+    for (i, token) in tokens.iter().enumerate() {
+        let code = &*token.code;
+        if value && token.kind == Kind::Symbol && (code == own.0 || others.contains(&code)) {
+            operands.push(&tokens[begin..i]);
+            operators.push(code);
+            (begin, value) = (i + 1, false);
+        } else if token.kind != Kind::Blank {
+            value = token.ends_value();
         }
-        let (before, value, behind) = trimmed(&whole);
-        format!("{before}{}|string{behind}", bracketed(value, is_simple(part)))
-    };
-    parts.iter().map(text).collect::<Vec<_>>().join("~")
+    }
+    operands.push(&tokens[begin..]);
+    let (mut out, mut simple) = inner(operands[0]);
+    for (operator, operand) in operators.into_iter().zip(&operands[1..]) {
+        let (code, _) = inner(operand);
+        if operator != own.0 || code.trim().is_empty() {
+            out = out + operator + &code;
+            simple = false;
+            continue;
+        }
+        out = filtered(&out, simple, own.1, &[code]);
+        simple = true;
+    }
+    (out, simple)
+}
+
+/// A value and others as the arguments of a filter. Blanks with the ends of lines stay, by which errors are told.
+fn filtered(value: &str, simple: bool, filter: &str, others: &[String]) -> String {
+    let ends = |blanks: &str| if blanks.contains('\n') { blanks.to_owned() } else { String::new() };
+    let (before, value, mut behind) = trimmed(value);
+    let mut out = format!("{before}{}|{filter}(", bracketed(value, simple));
+    for (i, other) in others.iter().enumerate() {
+        let (before, value, after) = trimmed(other);
+        out.push_str(&format!("{}{}{}{value}", ends(behind), if i > 0 { ", " } else { "" }, ends(before)));
+        behind = after;
+    }
+    out + ")" + behind
+}
+
+/// What `~` joins, each a text as Python writes it.
+fn joined(tokens: &[Token]) -> (String, bool) {
+    let product = |part| from_left(part, ("*", MULTIPLIED), &["/", "//", "%"], plain);
+    let mut parts = tokens.split(|token| token.is(Kind::Symbol, "~")).map(product);
+    let (first, simple) = parts.next().unwrap_or_default();
+    let others: Vec<String> = parts.map(|(code, _)| code).collect();
+    if others.is_empty() {
+        return (first, simple);
+    }
+    if first.trim().is_empty() || others.iter().any(|other| other.trim().is_empty()) {
+        return (first + "~" + &others.join("~"), false);
+    }
+    (filtered(&first, simple, JOINED, &others), true)
+}
+
+fn plain(tokens: &[Token]) -> (String, bool) {
+    (tokens.iter().map(|token| &*token.code).collect(), is_simple(tokens))
 }
 
 /// Whether a filter behind this applies to all of it.
@@ -286,29 +323,39 @@ mod tests {
             ("{{ a < b }}", "{{ a|compared('<', b) }}"),
             (
                 "{%- if not a.b[0]|length > 1 + c and d -%}",
-                "{%- if not a.b[0]|length|compared('>', 1 + c) and d -%}",
+                "{%- if not a.b[0]|length|compared('>', 1|plus(c)) and d -%}",
             ),
             ("{{ -a <= b == c }}", "{{ (-a)|compared('<=', b, '==', c) }}"),
-            ("{{ a == b ~ 'c' }}", "{{ a == b|string ~ 'c' }}"),
-            ("{{ 'a' ~ 1e-5 - 2 * b ~ \"c\" }}", "{{ 'a' ~ 1e-5|string - (2 * b)|string ~ \"c\" }}"),
+            ("{{ a == b ~ 'c' }}", "{{ a == b|joined('c') }}"),
+            ("{{ 'a' ~ 1e-5 - 2 * b ~ \"c\" }}", "{{ 'a'|joined(1e-5) - 2|multiplied(b)|joined(\"c\") }}"),
             (
                 "{{ 'a' ~ -b ~ (c ~ d) if e < f else g ~ h }}",
-                "{{ 'a' ~ (-b)|string ~ (c|string ~ d|string)|string if e|compared('<', f) else g|string ~ h|string }}",
+                "{{ 'a'|joined(-b, (c|joined(d))) if e|compared('<', f) else g|joined(h) }}",
             ),
-            ("{% set a = b ~ c %}", "{% set a = b|string ~ c|string %}"),
+            ("{% set a = b ~ c %}", "{% set a = b|joined(c) %}"),
             (
                 "{% for a in b if a is not in c ~ d or e not in f %}",
-                "{% for a in b if (a is not in c)|string ~ d|string or e not in f %}",
+                "{% for a in b if (a is not in c)|joined(d) or e|compared('not in', f) %}",
             ),
-            ("{{ a in b < c }}{{ '<' ~ '~' }}", "{{ a in b < c }}{{ '<' ~ '~' }}"),
+            (
+                "{{ not -a in b < c }}{{ '<' ~ ' in ' }}",
+                "{{ not (-a)|compared('in', b, '<', c) }}{{ '<'|joined(' in ') }}",
+            ),
+            (
+                "{%- for a, b in c if 'd' in b['e' in f] -%}",
+                "{%- for a, b in c if 'd'|compared('in', b['e'|compared('in', f)]) -%}",
+            ),
+            ("{{ a in }}{{ inn not\nin b }}", "{{ a in }}{{ inn|compared('not in', \n b) }}"),
+            ("{{ a - b + c * d / 2 ** e }}", "{{ (a - b)|plus(c|multiplied(d) / 2 ** e) }}"),
+            ("{{ f(*a, **b) + -c * +d }}", "{{ f(*a, **b)|plus((-c)|multiplied(+d)) }}"),
             (
                 "{{ f(a=b ~ 'c', d={'e': g > 1.5}) }}",
-                "{{ f(a=b|string ~ 'c', d={'e': g|compared('>', 1.5)}) }}",
+                "{{ f(a=b|joined('c'), d={'e': g|compared('>', 1.5)}) }}",
             ),
             ("{{ a ~ (b }}{{ a < }}", "{{ a ~ (b }}{{ a < }}"),
             (
                 "{{ loop.cycle() ~ loop.cycle('a', *b) ~ loop.cycle(*b) }}",
-                "{{ loop.cycle(none|in_cycle)|string ~ loop.cycle('a', *b)|string ~ loop.cycle(*((b)|list)|in_cycle)|string }}",
+                "{{ loop.cycle(none|in_cycle)|joined(loop.cycle('a', *b), loop.cycle(*((b)|list)|in_cycle)) }}",
             ),
             ("{{ a <\n b\n== c }}", "{{ a|compared('<', \n b\n, '==', c) }}"),
             ("{% for a in b if a.c < 3 recursive %}", "{% for a in b if a.c|compared('<', 3) recursive %}"),

@@ -1,4 +1,4 @@
-//! Comparisons by order, which Python makes of two numbers, two texts, two lists or two tuples, and of nothing else.
+//! Comparisons by order, which Python makes of two numbers, two texts, two lists or two tuples, and of nothing else; and `in`.
 //!
 //! # Source
 //! Python 3.11, `__lt__` and its like of the built-in types; Jinja 3.1, `filters.py` and `tests.py`.
@@ -7,6 +7,7 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 use std::cmp::Ordering;
 
+use super::memory::add_of_lists;
 use super::nothing::listed;
 use super::operators::COMPARED;
 use super::texts::{MOST_DEPTH, is_list};
@@ -15,7 +16,8 @@ type Result<T> = std::result::Result<T, Error>;
 
 /// Gives an environment these filters and tests.
 pub(super) fn add(environment: &mut Environment<'static>) {
-    environment.add_filter(COMPARED, |value: &Value, others: Rest<Value>| chain(value, &others));
+    environment.add_filter(COMPARED, chain);
+    environment.add_test("in", contained);
     for (operator, names) in [
         ("<", &["lt", "lessthan", "<"][..]),
         ("<=", &["le", "<="]),
@@ -23,26 +25,30 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         (">=", &["ge", ">="]),
     ] {
         for name in names {
-            environment.add_test(*name, move |a: &Value, b: &Value| holds(operator, a, b));
+            environment
+                .add_test(*name, move |state: &State, a: &Value, b: &Value| holds(state, operator, a, b));
         }
     }
     environment.add_filter("sort()", filters::sort);
     environment.add_filter("min()", filters::min);
     environment.add_filter("max()", filters::max);
     environment.add_filter("groupby()", filters::groupby);
-    environment
-        .add_filter("sort", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("sort", state, args));
+    add_of_lists(environment, "sort", |state: &mut State, args: Rest<ValueOrKwargs>| {
+        sorted("sort", state, args)
+    });
     environment.add_filter("min", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("min", state, args));
     environment.add_filter("max", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("max", state, args));
-    environment
-        .add_filter("groupby", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("groupby", state, args));
+    add_of_lists(environment, "groupby", |state: &mut State, args: Rest<ValueOrKwargs>| {
+        sorted("groupby", state, args)
+    });
 }
 
 /// `a < b == c` and the like: whether each two neighbours are so.
-fn chain(first: &Value, others: &[Value]) -> Result<bool> {
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
+fn chain(state: &State, first: &Value, others: Rest<Value>) -> Result<bool> {
     let mut left = first;
     for pair in others.chunks_exact(2) {
-        if !holds(pair[0].as_str().unwrap_or_default(), left, &pair[1])? {
+        if !holds(state, pair[0].as_str().unwrap_or_default(), left, &pair[1])? {
             return Ok(false);
         }
         left = &pair[1];
@@ -50,10 +56,12 @@ fn chain(first: &Value, others: &[Value]) -> Result<bool> {
     Ok(true)
 }
 
-fn holds(operator: &str, a: &Value, b: &Value) -> Result<bool> {
+fn holds(state: &State, operator: &str, a: &Value, b: &Value) -> Result<bool> {
     Ok(match operator {
         "==" => a == b,
         "!=" => a != b,
+        "in" => contained(state, a, b)?,
+        "not in" => !contained(state, a, b)?,
         _ => order(operator, a, b, 0)?.is_some_and(|order| match operator {
             "<" => order.is_lt(),
             "<=" => order.is_le(),
@@ -61,6 +69,18 @@ fn holds(operator: &str, a: &Value, b: &Value) -> Result<bool> {
             _ => order.is_ge(),
         }),
     })
+}
+
+/// `a in b`: of a text only texts are asked, of a dict no lists or dicts, and of what is no list, nothing.
+fn contained(state: &State, a: &Value, b: &Value) -> Result<bool> {
+    let (what, within) = (a.kind(), b.kind());
+    let wants = match within {
+        ValueKind::String if what != ValueKind::String => "a text in a text",
+        ValueKind::Map if what == ValueKind::Map || is_list(a) && !a.is_tuple() => "a key in a dict",
+        ValueKind::None | ValueKind::Number | ValueKind::Bool => "a list or a text",
+        _ => return minijinja::tests::is_in(state, a, b),
+    };
+    Err(Error::new(ErrorKind::InvalidOperation, format!("in: expected {wants}, found {what} in {within}")))
 }
 
 /// Which of two values is the greater; `None` where one is no number.
@@ -119,7 +139,15 @@ fn sorted(name: &str, state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Va
         if let Some(first) = keys.next() {
             // Jinja sorts lists of one key each, and asks of equal ones no more.
             let alike = |key: &Value| name == "sort" && *key == first;
-            keys.filter(|key| !alike(key)).try_for_each(|key| order(name, &first, &key, 0).map(drop))?;
+            keys.try_for_each(|key| {
+                // The engine puts the former before all of the latter.
+                if (first.kind() == ValueKind::Bool) != (key.kind() == ValueKind::Bool) {
+                    let (a, b) = (first.kind(), key.kind());
+                    let what = format!("{name}: expected truth values or others alone, found {a} and {b}");
+                    return Err(Error::new(ErrorKind::InvalidOperation, what));
+                }
+                if alike(&key) { Ok(()) } else { order(name, &first, &key, 0).map(drop) }
+            })?;
         }
     }
     state.apply_filter(&format!("{name}()"), &args)
@@ -150,6 +178,14 @@ mod tests {
             ("{% for m in messages|groupby('n') %}{{ m.grouper }}{% endfor %}{{ [1, 3]|max }}", "123"),
             ("{{ [none, none]|sort }}{{ messages|sort(attribute='other')|length }}", "[None, None]2"),
             ("{% for g in [{'n': 1}, {}]|groupby('n', default=0) %}{{ g.grouper }}{% endfor %}", "01"),
+            (
+                "{{ 'a' in 'ba' }}{{ 1 not in [2] }}{{ 'n' in messages[0] }}{{ 1 in other }}",
+                "TrueTrueTrueFalse",
+            ),
+            (
+                "{{ (1,) in {(1,): 2} }}{{ 0 < 1 in [1] }}{{ 2 is in [1] }}{{ not 'c' in 'ab' }}",
+                "TrueTrueFalseTrue",
+            ),
         ] {
             assert_eq!(render(source).as_deref(), Ok(want), "{source}");
         }
@@ -164,10 +200,16 @@ mod tests {
             ("{{ other > 1 }}", "found undefined and number"),
             ("{{ {} < {} }}", "found map and map"),
             ("{{ (1,) < [1] }}", "found sequence and sequence"),
+            ("{{ 1 in '12' }}", "in: expected a text in a text, found number in string"),
+            ("{{ other not in 'a' }}", "found undefined in string"),
+            ("{{ [1] in {} }}", "in: expected a key in a dict, found sequence in map"),
+            ("{{ 'a' in messages[0].calls }}", "in: expected a list or a text, found string in none"),
+            ("{{ 1 is in 'a' }}", "found number in string"),
             ("{{ [1, none]|sort }}", "sort: expected"),
             ("{{ [none, none]|min }}", "min: expected"),
             ("{{ [{'n': 1}, {}]|groupby('n') }}", "groupby: expected"),
             ("{{ [1, 'a']|min }}", "min: expected"),
+            ("{{ [0, true]|sort }}", "sort: expected truth values or others alone, found number and bool"),
             ("{{ messages|map(attribute='calls')|max }}", "max: expected"),
             ("{{ messages|sort(attribute='calls') }}", "sort: expected"),
             ("{{ none is lt 1 }}", "found none and number"),

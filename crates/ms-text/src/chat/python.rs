@@ -4,13 +4,13 @@
 //! Python 3.11, `str`, `list` and `dict`; Jinja 3.1, `filters.py` and `tests.py`, in its immutable sandbox.
 
 use minijinja::formatting::{FormatStyle, format};
-use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::limits::{widths_within, within};
-use super::nothing::listed;
+use super::limits::{all_taken, count_filled, widths_within, within};
+use super::memory::{add_counted, add_of_lists, count, count_elements, counted};
 use super::source::{IN_STEPS, PERCENT};
-use super::texts::{is_float, text_of};
+use super::texts::{View, is_float, is_list, text_of};
 use crate::python_case;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -19,17 +19,18 @@ type Result<T> = std::result::Result<T, Error>;
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
-    environment.add_filter(IN_STEPS, in_steps);
-    environment
-        .add_filter("capitalize", |value: &Value| text_of(value).map(|text| python_case::capitalize(&text)));
-    environment.add_filter("center", |value: &Value, width: Option<usize>| -> Result<String> {
+    add_of_lists(environment, IN_STEPS, in_steps);
+    add_counted(environment, "capitalize", |value: &Value| {
+        text_of(value).map(|text| python_case::capitalize(&text))
+    });
+    add_counted(environment, "center", |value: &Value, width: Option<usize>| -> Result<String> {
         Ok(centred(&text_of(value)?, within("center", width.unwrap_or(80))?, ' '))
     });
     environment.add_filter("int", int);
     environment.add_filter("float", float);
     environment.add_filter("wordcount", |value: &Value| text_of(value).map(|text| words(&text)));
-    environment.add_filter("truncate", truncate);
-    environment.add_filter("striptags", minijinja_contrib::filters::striptags);
+    add_counted(environment, "truncate", truncate);
+    add_counted(environment, "striptags", minijinja_contrib::filters::striptags);
     environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
     // The engine's own goes over null, as if it were an empty list.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
@@ -38,8 +39,13 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("divisibleby", divisible);
-    environment.add_test("even", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(0)));
-    environment.add_test("odd", |value: &Value| remainder_by_2(value).map(|rest| rest == Value::from(1)));
+    environment.add_test("even", |state: &mut State, value: &Value| {
+        remainder_by_2(state, value).map(|rest| rest == Value::from(0))
+    });
+    environment.add_test("odd", |state: &mut State, value: &Value| {
+        remainder_by_2(state, value).map(|rest| rest == Value::from(1))
+    });
+    environment.add_function("range", View::of_range);
     environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
@@ -49,8 +55,9 @@ fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 }
 
 /// `text % values`, or the remainder of numbers, whose sign is the divisor's.
-fn percent(left: &Value, right: &Value) -> Result<Value> {
+fn percent(state: &mut State, left: &Value, right: &Value) -> Result<Value> {
     if let Some(text) = left.as_str() {
+        count_filled(state, text, '%', right)?;
         return percent_of_text(text, right).map(Value::from);
     }
     let whole = |v: &Value| i128::try_from(v.clone()).ok().filter(|_| !is_float(v));
@@ -77,11 +84,15 @@ fn percent(left: &Value, right: &Value) -> Result<Value> {
 
 /// `value[start:stop:step]`.
 fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Result<Value> {
-    listed(value)?;
+    if value.as_str().is_none() && !is_list(value) {
+        return Err(wrong(format!("a slice of {}", value.kind())));
+    }
     let step = step.unwrap_or(1);
-    if step == 0 || matches!(value.kind(), ValueKind::Undefined | ValueKind::Map) {
-        let what = if step == 0 { "a step of 0".to_owned() } else { format!("a slice of {}", value.kind()) };
-        return Err(Error::new(ErrorKind::InvalidOperation, what));
+    if step == 0 {
+        return Err(wrong("a step of 0"));
+    }
+    if let (Some(text), 1) = (value.as_str(), step) {
+        return Ok(slice(text, start, stop).map_or("", |(_, part)| part).into());
     }
     let items: Vec<Value> = value.try_iter()?.collect();
     let length = items.len() as i64;
@@ -104,19 +115,15 @@ fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i
     })
 }
 
-/// Jinja's test, which the engine's own does not survive where the divisor is 0; what is no number is not divisible.
-fn divisible(value: &Value, by: &Value) -> Result<bool> {
-    let is_number = |v: &Value| matches!(v.kind(), ValueKind::Number | ValueKind::Bool);
-    if !is_number(value) || !is_number(by) {
-        return Ok(false);
-    }
-    Ok(i128::try_from(percent(value, by)?).is_ok_and(|rest| rest == 0))
+/// Jinja's test, which the engine's own does not survive where the divisor is 0.
+fn divisible(state: &mut State, value: &Value, by: &Value) -> Result<bool> {
+    Ok(percent(state, value, by)? == Value::from(0))
 }
 
 /// `value % 2`.
-fn remainder_by_2(value: &Value) -> Result<Value> {
+fn remainder_by_2(state: &mut State, value: &Value) -> Result<Value> {
     let two = Value::from(2);
-    if value.as_str().is_some() { Err(cannot(value, &two)) } else { percent(value, &two) }
+    if value.as_str().is_some() { Err(cannot(value, &two)) } else { percent(state, value, &two) }
 }
 
 fn cannot(left: &Value, right: &Value) -> Error {
@@ -127,7 +134,9 @@ fn cannot(left: &Value, right: &Value) -> Error {
 fn percent_of_text(text: &str, values: &Value) -> Result<String> {
     widths_within("%", text)?;
     if values.is_tuple() {
-        return format(FormatStyle::Printf, text, &values.try_iter()?.collect::<Vec<_>>());
+        let values: Vec<Value> = values.try_iter()?.collect();
+        all_taken("%", text, values.len())?;
+        return format(FormatStyle::Printf, text, &values);
     }
     if values.kind() == ValueKind::Map && text.contains("%(") {
         let mut named = Vec::new();
@@ -137,10 +146,14 @@ fn percent_of_text(text: &str, values: &Value) -> Result<String> {
         let named: Kwargs = named.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         return format(FormatStyle::Printf, text, &[named.into()]);
     }
+    // What has keys or places may have more of them than the text takes.
+    if !is_list(values) && !matches!(values.kind(), ValueKind::Map | ValueKind::Undefined) {
+        all_taken("%", text, 1)?;
+    }
     format(FormatStyle::Printf, text, std::slice::from_ref(values))
 }
 
-/// Jinja's filter: what is not a number is `default`, or 0.
+/// Jinja's filter: what is not a number is `default`, or 0; what is undefined, an error.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn int(
     state: &State,
@@ -155,11 +168,20 @@ fn int(
     };
     let base = base.or(kwargs.get("base")?);
     kwargs.assert_all_used()?;
+    defined("int", value)?;
     let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
     Ok(filters::int(state, value, Some(default.clone()), base, none).unwrap_or(default))
 }
 
-/// Jinja's filter: anything that is not a number becomes `default`, or 0.0.
+fn defined(what: &str, value: &Value) -> Result<()> {
+    if value.is_undefined() {
+        Err(wrong(format!("{what}: expected a value, found undefined")))
+    } else {
+        Ok(())
+    }
+}
+
+/// Jinja's filter: anything that is not a number becomes `default`, or 0.0; what is undefined, an error.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value> {
     let default = match default {
@@ -167,13 +189,15 @@ fn float(state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs) -
         None => kwargs.get::<Option<Value>>("default")?.unwrap_or(Value::from(0.0)),
     };
     kwargs.assert_all_used()?;
+    defined("float", value)?;
     let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
     Ok(filters::float(state, value, Some(default.clone()), none).unwrap_or(default))
 }
 
 /// Jinja's filter: a text of more than `length` and `leeway` characters ends in `end`, at a blank unless `killwords`.
 #[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
-fn truncate(text: &str, args: Rest<Value>) -> Result<String> {
+fn truncate(value: &Value, args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = args.into_values();
     let (length, killwords, end, leeway, kwargs): (
         Option<usize>,
         Option<bool>,
@@ -186,15 +210,19 @@ fn truncate(text: &str, args: Rest<Value>) -> Result<String> {
     let end = end.or(kwargs.get("end")?).unwrap_or("...");
     let leeway = leeway.or(kwargs.get("leeway")?).unwrap_or(5);
     kwargs.assert_all_used()?;
-    if text.chars().count() <= length.saturating_add(leeway) {
-        return Ok(text.to_owned());
+    // Lists and dicts have a length, too, but cannot be shortened.
+    let text = value.as_str();
+    let all = if value.is_undefined() { Some(0) } else { text.map(|t| t.chars().count()).or(value.len()) };
+    if all.is_some_and(|all| all <= length.saturating_add(leeway)) {
+        return Ok(value.clone());
     }
+    let text = text.ok_or_else(|| wrong(format!("truncate: expected a text, found {}", value.kind())))?;
     let room = length.checked_sub(end.chars().count());
     let room =
         room.ok_or_else(|| wrong(format!("truncate: {length} characters have no room for {end:?}")))?;
     let kept: String = text.chars().take(room).collect();
     let kept = kept.rsplit_once(' ').filter(|_| !killwords).map_or(&*kept, |(before, _)| before);
-    Ok(format!("{kept}{end}"))
+    Ok(format!("{kept}{end}").into())
 }
 
 /// Words as Jinja counts them: runs of letters, digits and underscores.
@@ -204,6 +232,9 @@ fn words(text: &str) -> usize {
 
 /// A method of a text, a list or a dict: Python's, or what the engine's own crate has of them.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    if let Some(text) = value.as_str() {
+        count_method(state, text, name, args)?;
+    }
     let own = match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) => text_method(text, name, args)?,
         (ValueKind::Seq, _) => list_method(value, name, args)?,
@@ -213,9 +244,37 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         }
         _ => None,
     };
-    match own {
-        Some(own) => Ok(own),
-        None => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args),
+    if let Some(own) = own {
+        return counted(state, own);
+    }
+    let given = minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?;
+    match (value.kind(), name) {
+        (ValueKind::Map, "keys" | "values" | "items") => counted(state, View::of_dict(name, &given)?),
+        _ => Ok(given),
+    }
+}
+
+/// Counts what a method makes of a text, where that may be far more than the text.
+fn count_method(state: &mut State, text: &str, name: &str, args: &[Value]) -> Result<()> {
+    let arg = |place: usize| args.get(place).and_then(Value::as_str);
+    match name {
+        "replace" => {
+            let places = text.matches(arg(0).unwrap_or_default()).count();
+            count(state, text.len().saturating_add(places.saturating_mul(arg(1).map_or(0, str::len))))
+        }
+        "split" | "rsplit" | "splitlines" => {
+            let places = arg(0).filter(|s| !s.is_empty()).map(|separator| text.matches(separator).count());
+            count_elements(state, 3 * places.unwrap_or_else(|| text.matches(is_space).count()))
+        }
+        "format" => args.iter().try_for_each(|arg| count_filled(state, text, '{', arg)),
+        "join" => match args.first() {
+            Some(list) if is_list(list) => list.try_iter()?.try_for_each(|item| {
+                count(state, text.len().saturating_add(item.as_str().map_or(0, str::len)))
+            }),
+            Some(list) => count(state, text.len().saturating_add(8).saturating_mul(list.len().unwrap_or(0))),
+            None => Ok(()),
+        },
+        _ => count(state, text.len()),
     }
 }
 

@@ -8,36 +8,37 @@ use std::ops::Range;
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
 pub(super) const PERCENT: &str = "percent_of_text";
 
-/// Filter for slices in steps that are not written as a number above 0.
+/// Filter for slices.
 pub(super) const IN_STEPS: &str = "in_steps";
 
 /// Most operators of one tag, and most `elif`: each takes the engine one call deeper, and nothing else stops it before the end of
 /// its stack.
 const DEEPEST: usize = 500;
 
-/// A template in the engine's syntax.
+/// A template in the engine's syntax, and the bytes of text between its tags.
 ///
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
 /// - What a loop goes over is checked, for the engine goes over null.
-/// - Slices whose step is not written as a number above 0 are a filter: those of the engine that go backwards do not stop before
-///   the first element, and not at all in an empty list.
-/// - Comparisons by order are filters, and what `~` joins is made texts by one.
+/// - Slices are a filter: those of the engine that go backwards do not stop before the first element, and not at all in an empty
+///   list, and it has slices of null.
+/// - Comparisons by order and `in` are filters, and what `~` joins is made texts by one.
 ///
 /// # Errors
 /// What there is too much of, for a tag that goes deeper, or a template with more `elif`, than any of a conversation.
 ///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
-pub(super) fn prepared(source: &str) -> Result<String, String> {
+pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
-    let mut branches = 0;
+    let (mut branches, mut bytes) = (0, 0);
     while let Some(at) = opening(rest) {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
+        bytes += before.len();
         let length = match &tag[..2] {
             "{#" => tag.find("#}").map(|end| end + 2),
             opening => code_end(&tag[2..], if opening == "{%" { "%}" } else { "}}" }).map(|end| end + 4),
@@ -68,10 +69,11 @@ pub(super) fn prepared(source: &str) -> Result<String, String> {
                 .find(|at| rest[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("endraw"));
             let (text, behind) = rest.split_at(end.unwrap_or(rest.len()));
             out.push_str(text);
+            bytes += text.len();
             rest = behind;
         }
     }
-    Ok(out + rest)
+    Ok((out + rest, bytes + rest.len()))
 }
 
 /// Where the first tag begins.
@@ -162,7 +164,7 @@ fn gone_over(tag: &str) -> Option<Range<usize>> {
     Some(start..start + tag.get(start..end)?.trim_end().len())
 }
 
-/// Code with a filter in place of each slice whose step is another than a number without a sign.
+/// Code with a filter in place of each slice.
 ///
 /// # Errors
 /// If there are more of them than templates have: the code is gone through for each.
@@ -170,7 +172,7 @@ fn sliced(mut tag: String) -> Result<String, String> {
     for count in 0.. {
         let Some((operand, slice)) = stepped(&tag) else { break };
         if count == DEEPEST {
-            return Err(format!("expected at most {DEEPEST} slices with steps in one tag, found more"));
+            return Err(format!("expected at most {DEEPEST} slices in one tag, found more"));
         }
         let parts = parts(&tag[slice.start + 1..slice.end - 1], ':');
         let args = parts.iter().map(|part| if part.is_empty() { "none" } else { part });
@@ -203,9 +205,7 @@ fn stepped(tag: &str) -> Option<(usize, Range<usize>)> {
             '[' if in_value => {
                 let slice = at..at + brackets(&tag[at..]);
                 let parts = parts(&tag[at + 1..slice.end - 1], ':');
-                let number =
-                    |step: &str| step.bytes().all(|b| b.is_ascii_digit()) && step.bytes().any(|b| b != b'0');
-                if parts.get(2).is_some_and(|step| !step.is_empty() && !number(step)) {
+                if parts.len() > 1 {
                     return Some((begins[depth], slice));
                 }
                 begins.push(at);
@@ -384,17 +384,23 @@ mod tests {
             ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text((a, 2)) }}"),
             (
                 "{{ '%s' % a.b[0]|upper ~ 'c' % 'd' }}",
-                "{{ '%s' |percent_of_text(a.b[0]|upper)|string ~ 'c' |percent_of_text('d')|string }}",
+                "{{ '%s' |percent_of_text(a.b[0]|upper)|joined('c' |percent_of_text('d')) }}",
             ),
-            ("{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%", "{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%"),
+            ("{{ 7 % 2 }}{{ 3 * x['a'] % 2 }}%", "{{ 7 % 2 }}{{ 3|multiplied(x['a']) % 2 }}%"),
             ("{% if x['a'] % 2 == 0 -%}", "{% if x['a'] |percent_of_text(2) == 0 -%}"),
-            ("{{ (a ~ b) % c % d }}", "{{ (a|string ~ b|string) |percent_of_text(c) |percent_of_text(d) }}"),
-            ("{{ 2 * f(a % b) + a % b ** 2 }}", "{{ 2 * f(a |percent_of_text(b)) + a % b ** 2 }}"),
+            ("{{ (a ~ b) % c % d }}", "{{ (a|joined(b)) |percent_of_text(c) |percent_of_text(d) }}"),
+            (
+                "{{ 2 * f(a % b) + a % b ** 2 }}",
+                "{{ 2|multiplied(f(a |percent_of_text(b)))|plus(a % b ** 2) }}",
+            ),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
-            ("{%- for a, b in c.d('in')[1:] -%}", "{%- for a, b in (c.d('in')[1:])|in_turn -%}"),
+            (
+                "{%- for a, b in c.d('in')[1:] -%}",
+                "{%- for a, b in ((c.d('in')|in_steps(1, none)))|in_turn -%}",
+            ),
             (
                 "{% for a in (b if c) if a in d recursive %}",
-                "{% for a in ((b if c))|in_turn if a in d recursive %}",
+                "{% for a in ((b if c))|in_turn if a|compared('in', d) recursive %}",
             ),
             (
                 "{% for a in b.c()[::-1] %}{% form in c %}",
@@ -402,7 +408,7 @@ mod tests {
             ),
             (
                 "{{ -a['[::-1]'][b[1:]: 2 :-2].c + d[::2] }}",
-                "{{ -(a['[::-1]']|in_steps(b[1:], 2, -2)).c + d[::2] }}",
+                "{{ (-(a['[::-1]']|in_steps((b|in_steps(1, none)), 2, -2)).c)|plus((d|in_steps(none, none, 2))) }}",
             ),
             (
                 "{{ not [a][::-1][::-1] }}",
@@ -417,7 +423,7 @@ mod tests {
                 "{% raw %}{{ a % b ' {%- endraw %}{{ a |percent_of_text(b) }}",
             ),
         ] {
-            assert_eq!(prepared(source).unwrap(), want);
+            assert_eq!(prepared(source).unwrap().0, want);
         }
     }
 
@@ -476,6 +482,6 @@ mod tests {
     #[test]
     fn a_template_of_many_tags_is_read_once() {
         let source = "{% if 1 %}{% endif %}".repeat(100_000);
-        assert_eq!(prepared(&source).unwrap().len(), source.len());
+        assert_eq!(prepared(&source).unwrap().0.len(), source.len());
     }
 }

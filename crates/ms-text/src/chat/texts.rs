@@ -3,9 +3,13 @@
 //! # Source
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
+use minijinja::value::{
+    Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs, from_args,
+};
+use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters, functions};
+use std::sync::Arc;
 
+use super::memory::{add_counted, count};
 use super::nothing::listed;
 use super::operators::IN_CYCLE;
 use crate::python_json;
@@ -25,21 +29,30 @@ macro_rules! add_of_texts {
             state.apply_filter(concat!(stringify!($name), "()"), &args)
         }
         $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
-        $environment.add_filter(stringify!($name), $name);
+        add_counted($environment, stringify!($name), $name);
     )*};
 }
 
 /// Gives an environment these filters, and the way in which values are written.
 pub(super) fn add(environment: &mut Environment<'static>) {
-    environment.set_formatter(|out, state, value| match text(value)? {
-        Some(text) => out.write_str(&text).map_err(Error::from),
-        None => escape_formatter(out, state, value),
+    environment.set_formatter(|out, state, value| {
+        let text = text(value)?;
+        count(state, text.as_deref().or(value.as_str()).map_or(0, str::len))?;
+        match text {
+            Some(text) => out.write_str(&text).map_err(Error::from),
+            None => escape_formatter(out, state, value),
+        }
     });
-    environment.add_filter("string", |value: &Value| match value.as_str() {
+    add_counted(environment, "string", |value: &Value| match value.as_str() {
         Some(_) => Ok(value.clone()),
         None => text_of(value).map(Value::from),
     });
-    add_of_texts!(environment: upper lower title trim replace);
+    add_of_texts!(environment: upper lower title trim);
+    environment.add_filter("replace", replace);
+    add_counted(environment, "escape", escaped);
+    add_counted(environment, "e", escaped);
+    // Python's has an order and lines of its own.
+    environment.remove_filter("pprint");
     environment.add_filter("join", join);
     environment.add_filter(IN_CYCLE, |values: &Value| match values.len() {
         Some(0) | None => Err(wrong("cycle: expected at least one value")),
@@ -79,8 +92,39 @@ fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<S
     };
     let mut out = String::new();
     for (i, item) in list.try_iter()?.enumerate() {
+        let item = text_of(&item)?;
+        count(state, between.len() + item.len())?;
         out.push_str(if i > 0 { &between } else { "" });
-        out.push_str(&text_of(&item)?);
+        out.push_str(&item);
+    }
+    Ok(out)
+}
+
+/// Jinja's filter: the first `count` places of a text, or all of them.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
+fn replace(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String> {
+    let args = args.into_values();
+    let (old, new, most, kwargs): (&Value, &Value, Option<usize>, Kwargs) = from_args(&args)?;
+    let most = most.or(kwargs.get("count")?).unwrap_or(usize::MAX);
+    kwargs.assert_all_used()?;
+    let (text, old, new) = (text_of(value)?, text_of(old)?, text_of(new)?);
+    let places = text.matches(&*old).count().min(most);
+    count(state, text.len().saturating_add(places.saturating_mul(new.len())))?;
+    Ok(text.replacen(&*old, &new, most))
+}
+
+/// HTML with the escapes of Python's `markupsafe`.
+fn escaped(value: &Value) -> Result<String> {
+    let mut out = String::new();
+    for c in text_of(value)?.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&#34;"),
+            c => out.push(c),
+        }
     }
     Ok(out)
 }
@@ -110,6 +154,49 @@ pub(super) fn text(value: &Value) -> Result<Option<String>> {
 /// Whether it is a list or tuple; slices and sums of lists are values that are gone over, with a length.
 pub(super) fn is_list(value: &Value) -> bool {
     value.kind() == ValueKind::Seq || (value.kind() == ValueKind::Iterable && value.len().is_some())
+}
+
+/// What `dict.items()` and its like and `range` give: a list that is written otherwise.
+#[derive(Debug)]
+pub(super) struct View {
+    name: String,
+    items: Value,
+    /// Whether the items are written behind the name.
+    written: bool,
+}
+
+impl View {
+    /// What the method `name` gives of a dict, whose elements are `items`.
+    pub(super) fn of_dict(name: &str, items: &Value) -> Result<Value> {
+        let name = match name {
+            "keys" => "dict_keys",
+            "values" => "dict_values",
+            _ => "dict_items",
+        };
+        Ok(Value::from_object(Self {
+            name: name.to_owned(),
+            items: items.try_iter()?.collect(),
+            written: true,
+        }))
+    }
+
+    /// Jinja's function.
+    pub(super) fn of_range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Value> {
+        let items = functions::range(lower, upper, step)?;
+        let (start, end) = upper.map_or((0, lower), |upper| (lower, upper));
+        let step = step.filter(|step| *step != 1).map_or(String::new(), |step| format!(", {step}"));
+        Ok(Value::from_object(Self { name: format!("range({start}, {end}{step})"), items, written: false }))
+    }
+}
+
+impl Object for View {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.items.try_iter().map_or(Enumerator::Empty, |items| Enumerator::Iter(Box::new(items)))
+    }
 }
 
 /// `str` of a float, whose exponent form the engine does not have.
@@ -143,6 +230,14 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
     match value.kind() {
         ValueKind::String => out.push_str(&python_json::string_repr(value.as_str().unwrap_or_default())),
         _ if is_list(value) => {
+            let view = value.downcast_object_ref::<View>();
+            if let Some(view) = view {
+                out.push_str(&view.name);
+                if !view.written {
+                    return Ok(());
+                }
+                out.push('(');
+            }
             out.push(if value.is_tuple() { '(' } else { '[' });
             for (i, item) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
@@ -151,6 +246,7 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
             out.push_str(match (value.is_tuple(), value.len()) {
                 (true, Some(1)) => ",)",
                 (true, _) => ")",
+                (false, _) if view.is_some() => "])",
                 (false, _) => "]",
             });
         }
@@ -199,10 +295,48 @@ mod tests {
             ),
             ("{{ 1e20 is lower }}{{ 'A1' is upper }}{{ 1e20 is even }}{{ 2.5 is odd }}", "TrueTrueTrueFalse"),
             ("{{ {'revindex0': 1, 'index': 2} }}{{ 'nan'|float }}", "{'revindex0': 1, 'index': 2}nan"),
+            (
+                "{{ {'a': 1e20}.items() }}{{ [{'a': 1}.keys(), {}.values()] }}{{ {'b': 2}.items()|list }}",
+                "dict_items([('a', 1e+20)])[dict_keys(['a']), dict_values([])][('b', 2)]",
+            ),
+            ("{{ 'abc'[:-1] }}{{ (1, 2, 3)[1:] }}{{ 'éa'[-1:] }}{{ [1][5:] }}", "ab(2, 3)a[]"),
+            ("{{ range(2) }}{{ range(1, 4, 2)|list }}{{ range(3)[1:] }}", "range(0, 2)[1, 3][1, 2]"),
+            ("{{ 'abab'|replace('a', 'c', 1) }}{{ 1e20|replace('1', 'x', count=none) }}", "cbabxe+20"),
+            (
+                "{{ '<a> & \"b\"/'|e }}{{ [\"it's\", 1e20]|escape }}",
+                "&lt;a&gt; &amp; &#34;b&#34;/[&#34;it&#39;s&#34;, 1e+20]",
+            ),
+            ("{{ {'b': 1, 'a': 2}|reverse|list }}", "['a', 'b']"),
+            ("{{ [1, 2]|truncate(3) }}{{ other|truncate }}{{ {'a': 1}|truncate }}", "[1, 2]{'a': 1}"),
+            ("{{ 'a' % [1] }}{{ '%d%%%3d' % (1, 2) }}{{ 'a' % {} }}{{ '%s'|format(1) }}", "a1%  2a1"),
         ] {
             let template = ChatTemplate::new(source).unwrap();
             let said = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit);
             assert_eq!(said.unwrap(), want, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_python_does_not_do_is_an_error() {
+        for (code, found) in [
+            ("'a' % 1", "%: expected 0 values, as \"a\" takes, found 1"),
+            ("'%s %%' % (1, 2)", "expected 1 values"),
+            ("'%s'|format(1, 2)", "format: expected 1 values, as \"%s\" takes, found 2"),
+            ("'%d' is divisibleby 'a'", "'string' cannot be formatted in decimal format"),
+            ("none[1:]", "a slice of none"),
+            ("{'a': 1}[::-1]", "a slice of map"),
+            ("[{}.x]|tojson", "tojson: expected a value"),
+            ("{'a': [other]}|tojson", "tojson: expected a value"),
+            ("messages|pprint", "filter pprint is unknown"),
+            ("none is divisibleby 2", "%: expected a text or two numbers, found none and number"),
+            ("other[1:]", "a slice of undefined"),
+            ("other|int", "int: expected a value, found undefined"),
+            ("other|float(1)", "float: expected a value, found undefined"),
+            ("range(9)|list|truncate(3)", "truncate: expected a text, found sequence"),
+        ] {
+            let template = ChatTemplate::new(&format!("{{{{ {code} }}}}")).unwrap();
+            let error = template.render(&serde_json::json!([]), None, GenerationPrompt::Omit).unwrap_err();
+            assert!(error.to_string().contains(found), "{code}: {error}");
         }
     }
 

@@ -137,8 +137,7 @@ impl Opened<'_> {
             self.used.insert(key.clone());
             self.pieces(spec, mapping, &key, tensor, &mut pieces)?;
         }
-        let stored = |p: &Piece| p.flat.as_ref().map_or_else(|| p.region.local_shape().numel(), Range::len);
-        let have: usize = pieces.iter().map(stored).sum();
+        let have: usize = pieces.iter().map(Piece::elements).sum();
         if have != spec.shape.numel() {
             let what =
                 format!("tensor {prefix}{}: {have} of {} elements are there", spec.name, spec.shape.numel());
