@@ -261,6 +261,27 @@ fn every_format_is_read_through_every_compression() {
 }
 
 #[test]
+fn an_xz_dictionary_beyond_the_limit_is_refused_before_there_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = packed(Compression::Xz, b"{\"text\":\"one\"}\n");
+    // A block header of 12 bytes behind that of the stream: sizes, filter, dictionary, padding and checksum.
+    assert_eq!(sound[12..16], [2, 0, 0x21, 1]);
+    let with = |dictionary: u8| {
+        let mut bytes = sound.clone();
+        bytes[16] = dictionary;
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes[12..20]);
+        bytes[20..24].copy_from_slice(&crc.sum().to_le_bytes());
+        read(dir.path(), "a.jsonl.xz", &bytes)
+    };
+    assert_eq!(with(30).unwrap().len(), 1, "128 MB");
+    for larger in [31, 40] {
+        let error = with(larger).unwrap_err().to_string();
+        assert!(error.contains("a dictionary of at most 128 MB, found a larger one"), "{error}");
+    }
+}
+
+#[test]
 fn digests_cover_whole_files_also_behind_their_last_record() {
     use sha2::Digest as _;
     let dir = tempfile::tempdir().unwrap();
