@@ -308,3 +308,28 @@ pub(crate) fn chunk_view(file: &Mapped, key: &str, tensor: &Tensor, chunk: &Chun
     view.start += chunk.at;
     Ok(view)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{WrittenChunk, WrittenTensor, metadata_pickle};
+    use super::*;
+
+    #[test]
+    fn chunks_that_share_bytes_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |second: u64| {
+            let tensor = |key: &str, at| {
+                let chunk = WrittenChunk { offsets: vec![0], sizes: vec![4], file: "a".into(), at, length: 100 };
+                WrittenTensor { key: key.into(), dtype: DType::F32, size: vec![4], chunks: vec![chunk] }
+            };
+            let pickle = metadata_pickle(&[tensor("x", 0), tensor("y", second)], &[], ("a", 0));
+            std::fs::write(dir.path().join(METADATA), pickle).unwrap();
+            Metadata::read(dir.path())
+        };
+        assert_eq!(read(100).unwrap().tensors.len(), 2);
+        for second in [0, 99] {
+            let refused = read(second).unwrap_err().to_string();
+            assert!(refused.contains("chunks of x and y share bytes of a"), "{refused}");
+        }
+    }
+}
