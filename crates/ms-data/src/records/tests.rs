@@ -261,6 +261,24 @@ fn every_format_is_read_through_every_compression() {
 }
 
 #[test]
+fn an_xz_file_is_read_wherever_a_buffer_ends_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // Digits that do not repeat, so that the padding behind the block lies around byte 8192.
+    let mut x = 1u64;
+    let mut text = String::from("{\"text\":\"");
+    for length in 19_000..19_400 {
+        while text.len() < length {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            text.push(char::from(b'0' + (x >> 33) as u8 % 10));
+        }
+        let bytes = packed(Compression::Xz, format!("{text}\"}}\n").as_bytes());
+        if bytes.len().abs_diff(8192 + 32) < 8 {
+            assert_eq!(read(dir.path(), "a.jsonl.xz", &bytes).unwrap().len(), 1, "{length}");
+        }
+    }
+}
+
+#[test]
 fn an_xz_dictionary_beyond_the_limit_is_refused_before_there_is_one() {
     let dir = tempfile::tempdir().unwrap();
     let sound = packed(Compression::Xz, b"{\"text\":\"one\"}\n");
