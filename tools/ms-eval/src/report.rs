@@ -123,7 +123,7 @@ pub(crate) fn write(
         results["stderr_norm"] = stderr(norm).into();
     }
     if let Some(dir) = output {
-        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        ms_cli::make_folder(dir)?;
         let mut lines = Vec::new();
         for sample in samples {
             serde_json::to_writer(&mut lines, sample)?;

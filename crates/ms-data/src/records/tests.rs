@@ -41,11 +41,22 @@ fn broken_input_names_the_record() {
     assert!(error("a.json", b"[{\"a\": 1}, {\"b\"").contains("record 2: the JSON array is cut short"));
     assert!(error("b.json", b"[{\"a\": 1} {}]").contains("record 2: expected , or ]"));
     assert!(error("c.json", b"[{\"a\": 1}] x").contains("something follows"));
-    assert!(error("d.jsonl", b"{}\n{\n").contains("record 2: not a JSON object"));
+    let cut = "record 2: not a JSON object: EOF while parsing an object at column 1";
+    assert!(error("d.jsonl", b"{}\n{\n").ends_with(cut));
     assert!(error("e.json", b"[{},]").contains("expected an element"));
     assert!(error("f.txt", b"fine\n\xff\xfe\n").contains("record 2: not UTF-8"));
     assert!(error("g.doc", b"").contains("cannot read records of \"doc\" files"));
     assert!(error("h.json", b"[\n{},\n\n3]").contains("record 2: line 4: not a JSON object"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_with_a_name_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let refused = discover(&path, Documents::Records).unwrap_err().to_string();
+    assert!(refused.contains("a.jsonl: expected a file, found a pipe"), "{refused}");
 }
 
 #[test]
@@ -266,16 +277,19 @@ fn an_xz_file_is_read_wherever_a_buffer_ends_in_it() {
     // Digits that do not repeat, so that the padding behind the block lies around byte 8192.
     let mut x = 1u64;
     let mut text = String::from("{\"text\":\"");
-    for length in 19_000..19_400 {
+    let mut around = 0;
+    for length in 16_400..16_600 {
         while text.len() < length {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             text.push(char::from(b'0' + (x >> 33) as u8 % 10));
         }
         let bytes = packed(Compression::Xz, format!("{text}\"}}\n").as_bytes());
-        if bytes.len().abs_diff(8192 + 32) < 8 {
+        if bytes.len().abs_diff(8192 + 32) <= 8 {
             assert_eq!(read(dir.path(), "a.jsonl.xz", &bytes).unwrap().len(), 1, "{length}");
+            around += 1;
         }
     }
+    assert!(around > 8, "{around}");
 }
 
 #[test]
