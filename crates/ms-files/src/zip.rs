@@ -89,7 +89,8 @@ pub fn entries(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>, String> {
         }
         at += 46 + name_len + extra_len + comment_len;
     }
-    let mut filled: Vec<(&String, &Range<usize>)> = all.iter().filter(|(_, range)| !range.is_empty()).collect();
+    let mut filled: Vec<(&String, &Range<usize>)> =
+        all.iter().filter(|(_, range)| !range.is_empty()).collect();
     filled.sort_by_key(|(_, range)| range.start);
     match filled.windows(2).find(|pair| pair[0].1.end > pair[1].1.start) {
         Some(pair) => Err(format!("entries {} and {} share bytes", pair[0].0, pair[1].0)),
@@ -158,7 +159,8 @@ mod tests {
             directory.extend([b"PK\x01\x02", &[0; 16][..], &len, &len, &[1, 0], &[0; 12], &at].concat());
             directory.push(b'a' + number as u8);
         }
-        let [count, size, start] = [entries.len(), directory.len(), out.len()].map(|n| (n as u32).to_le_bytes());
+        let [count, size, start] =
+            [entries.len(), directory.len(), out.len()].map(|n| (n as u32).to_le_bytes());
         out.extend(&directory);
         out.extend([b"PK\x05\x06", &[0; 4][..], &count[..2], &count[..2], &size, &start, &[0; 2]].concat());
         out

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::pandas::float_text;
 use crate::question::Question;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ms_cli::megatron::Args;
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -112,6 +112,17 @@ fn files(dir: &Path, prefix: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
+fn an_empty_dataset_is_spoken_of() {
+    let bench = Bench::new();
+    let mut command = tool();
+    command.args(["pack", "--seq-length", "8", "--output-prefix"]).arg(bench.path("none"));
+    let run = command.write_stdin(bench.stream()).output().unwrap();
+    assert_eq!(run.status.code(), Some(0));
+    let said = text(&run.stderr);
+    assert!(said.contains("none: the dataset is empty: 60 rows are too long for --seq-length 8"), "{said}");
+}
+
+#[test]
 fn a_pipe_a_file_and_the_direct_way_give_the_same_bytes() {
     let bench = Bench::new();
     let stream = bench.stream();

@@ -3,7 +3,7 @@
 //! The folder has the names of Ascend's profiler, so that its readers find the trace:
 //! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ms_core::{Axis, DType};
 use ms_kernels::choice::Choice;
 use ms_kernels::{Cpu, machine};

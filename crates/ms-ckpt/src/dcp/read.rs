@@ -319,7 +319,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let read = |second: u64| {
             let tensor = |key: &str, at| {
-                let chunk = WrittenChunk { offsets: vec![0], sizes: vec![4], file: "a".into(), at, length: 100 };
+                let chunk =
+                    WrittenChunk { offsets: vec![0], sizes: vec![4], file: "a".into(), at, length: 100 };
                 WrittenTensor { key: key.into(), dtype: DType::F32, size: vec![4], chunks: vec![chunk] }
             };
             let pickle = metadata_pickle(&[tensor("x", 0), tensor("y", second)], &[], ("a", 0));

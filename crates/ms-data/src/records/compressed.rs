@@ -58,9 +58,9 @@ struct Xz<R: Read>(lzma_rust2::XzReader<R>);
 impl<R: Read> Read for Xz<R> {
     fn read(&mut self, out: &mut [u8]) -> Result<usize> {
         self.0.read(out).map_err(|error| match error.kind() {
-            ErrorKind::OutOfMemory => {
-                Error::other(format!("expected xz blocks with a dictionary of at most {MOST_MB} MB, found a larger one"))
-            }
+            ErrorKind::OutOfMemory => Error::other(format!(
+                "expected xz blocks with a dictionary of at most {MOST_MB} MB, found a larger one"
+            )),
             _ => error,
         })
     }

@@ -151,7 +151,9 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
     let metadata = std::fs::metadata(input).map_err(Error::io(input))?;
     #[cfg(unix)]
     if std::os::unix::fs::FileTypeExt::is_fifo(&metadata.file_type()) {
-        return Err(bad("expected a file, found a pipe, which cannot be read twice; - is standard input".into()));
+        return Err(bad(
+            "expected a file, found a pipe, which cannot be read twice; - is standard input".into()
+        ));
     }
     let is_dir = metadata.is_dir();
     if how.documents == Documents::Files {

@@ -62,8 +62,10 @@ impl RawRecord {
                 Some(object) => Ok(object),
                 None => {
                     // A record is counted as one line, wherever its file has it.
-                    let said = |e: serde_json::Error| e.to_string().replace(" at line 1 column ", " at column ");
-                    serde_json::from_slice(bytes).map_err(|e| self.error(format!("not a JSON object: {}", said(e))))
+                    let said =
+                        |e: serde_json::Error| e.to_string().replace(" at line 1 column ", " at column ");
+                    serde_json::from_slice(bytes)
+                        .map_err(|e| self.error(format!("not a JSON object: {}", said(e))))
                 }
             },
         }

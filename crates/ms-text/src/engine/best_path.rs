@@ -94,7 +94,10 @@ impl Trie {
         let mut out = Self { edges: HashMap::new(), ids: vec![None], longest: 0 };
         for (text, id) in texts.filter(|(text, _)| !text.is_empty()) {
             if text.len() > LONGEST_PIECE {
-                return Err(format!("piece {id} has {} bytes, at most {LONGEST_PIECE} are taken", text.len()));
+                return Err(format!(
+                    "piece {id} has {} bytes, at most {LONGEST_PIECE} are taken",
+                    text.len()
+                ));
             }
             out.longest = out.longest.max(text.len());
             let mut node = 0;

@@ -23,7 +23,9 @@ impl Table {
         let longest = charsmap::longest(texts);
         if longest > growth::MOST {
             let most = growth::MOST;
-            return Err(format!("its table of characters has a text of {longest} bytes, at most {most} are taken"));
+            return Err(format!(
+                "its table of characters has a text of {longest} bytes, at most {most} are taken"
+            ));
         }
         let (units, _) = units.as_chunks::<4>();
         Ok(Self { units: units.iter().map(|b| u32::from_le_bytes(*b)).collect(), texts: texts.to_vec() })
@@ -81,11 +83,7 @@ pub(super) struct Normalizer {
 
 impl Normalizer {
     pub(super) fn new(model: &SentencePiece) -> Result<Self, String> {
-        let table = if model.charsmap.is_empty() {
-            None
-        } else {
-            Some(Table::parse(&model.charsmap)?)
-        };
+        let table = if model.charsmap.is_empty() { None } else { Some(Table::parse(&model.charsmap)?) };
         Ok(Self { table, dummy_prefix: model.add_dummy_prefix, clean: model.remove_extra_whitespaces })
     }
 

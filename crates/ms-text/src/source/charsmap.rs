@@ -66,7 +66,10 @@ mod tests {
         assert!(!is_closed(&table(0)[..900]), "cut short");
         assert!(!is_closed(&[]));
         assert_eq!(check(&base64::encode(&table(0))), Ok(1));
-        assert_eq!(check(&base64::encode(&table(1 << 20))).unwrap_err(), "its table of characters is damaged");
+        assert_eq!(
+            check(&base64::encode(&table(1 << 20))).unwrap_err(),
+            "its table of characters is damaged"
+        );
     }
 
     #[test]

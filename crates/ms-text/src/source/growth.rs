@@ -11,7 +11,9 @@ pub(crate) const MOST: usize = 1 << 14;
 pub(super) fn check(part: &Value) -> Result<(), String> {
     let times = growth(part)?;
     if times > MOST {
-        return Err(format!("its steps can make a text {times} times as long, at most {MOST} times are taken"));
+        return Err(format!(
+            "its steps can make a text {times} times as long, at most {MOST} times are taken"
+        ));
     }
     Ok(())
 }
@@ -71,7 +73,8 @@ mod tests {
     #[test]
     fn a_table_counts_by_its_longest_text_wherever_it_stands() {
         let wrap = |length: usize| {
-            let table = [&1024u32.to_le_bytes()[..], &[0; 1024], b"ab\0", &b"x".repeat(length), b"\0"].concat();
+            let table =
+                [&1024u32.to_le_bytes()[..], &[0; 1024], b"ab\0", &b"x".repeat(length), b"\0"].concat();
             let step = json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&table)});
             json!({"type": "Sequence", "normalizers": [step]})
         };
