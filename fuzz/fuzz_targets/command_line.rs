@@ -1,12 +1,19 @@
-//! Words of a command line and, behind 0xFF, a TOML file of flags: the first byte chooses the program. Refused, or every option
-//! can be read; for a training run, also how it is spread: stages' lists and layouts, ranges, blends.
+//! Words of a command line and, behind 0xFF, a TOML file of flags: the first byte chooses the program, or a file in which a training
+//! run's data is named. Refused, or every option can be read; for a training run, also how it is spread: stages' lists and layouts,
+//! ranges, blends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ms_cli::megatron::{Line, Upstream, parse};
-use ms_fuzz::{joined, parts, seed_of};
+use ms_fuzz::{Scratch, joined, parts, seed_of};
 use ms_options::training::{self, Options, Purpose};
 use std::path::Path;
+use std::sync::LazyLock;
+
+static SCRATCH: LazyLock<Scratch> = LazyLock::new(Scratch::new);
+
+/// Flags of files that name the data.
+const FILES: [&str; 2] = ["--per-split-data-args-path", "--data-args-path"];
 
 const LINES: [fn() -> &'static Line; 5] =
     [ms_train::line, ms_convert::line, ms_infer::line, ms_eval::line, ms_preprocess::line];
@@ -49,6 +56,8 @@ fn seeds() {
         "prepare",
         b"--input a b --style alpaca --map-keys {\"prompt\":\"q\"} --seq-length 16 --pack --output-prefix c",
     );
+    seed_of(5, "splits", br#"{"train": ["0.3", "a", 0.7, "b"], "valid": ["c"], "test": []}"#);
+    seed_of(6, "blend", b"0.3 a\n0.7 b\n");
     for (number, line) in LINES.iter().enumerate() {
         // Every flag once, for mutations to take them from.
         let words: Vec<&str> =
@@ -67,7 +76,13 @@ fuzz_target!(init: seeds(), |bytes: &[u8]| {
     if [words, toml].iter().any(|text| text.contains(['/', '\\'])) {
         return;
     }
-    let line = LINES[usize::from(which) % LINES.len()]();
+    let which = usize::from(which) % (LINES.len() + FILES.len());
+    let file = which.checked_sub(LINES.len()).map(|file| {
+        let path = SCRATCH.write("data", words.as_bytes());
+        format!("{} {}", FILES[file], path.display())
+    });
+    let words = file.as_deref().unwrap_or(words);
+    let line = LINES.get(which).unwrap_or(&LINES[0])();
     let trains = line.name == "ms-train";
     let run = RUN.split_whitespace().filter(|_| trains);
     let Ok(mut args) = parse(line, run.chain(words.split_whitespace())) else { return };

@@ -1,5 +1,5 @@
 //! Small files that runs and tools leave or are given, of any bytes; the first byte chooses: traces, metrics and progress of a
-//! run, ready samples, index files of datasets, manifests, descriptions of datasets, template files, questions of a benchmark,
+//! run and what a report says of them, ready samples, index files of datasets, manifests, descriptions of datasets, template files, questions of a benchmark,
 //! the index of a Hugging Face folder, `generation_config.json`, `hf_layout.json`, splits and blends.
 #![no_main]
 
@@ -75,7 +75,7 @@ static SHOP: LazyLock<Workshop> = LazyLock::new(|| {
     Workshop { scratch, tokenizer, indices }
 });
 
-const KINDS: u8 = 19;
+const KINDS: u8 = 20;
 
 fn seeds() {
     seed_of(
@@ -83,6 +83,7 @@ fn seeds() {
         "trace",
         br#"[{"ph":"X","name":"a","cat":"step","pid":0,"tid":1,"ts":1.5,"dur":"2","args":{"flops":3}}]"#,
     );
+    seed_of(19, "run", br#"{"device":"cpu","dtype":"bf16","ranks":2,"threads_per_rank":1,"peak_per_thread":{"bf16_gflops":9.5},"model_flops_per_iteration":1e9,"tokens_per_iteration":64}"#);
     seed_of(1, "metrics", b"{\"iteration\": 1, \"lm loss\": 2.5}\n{\"iteration\": 9}\n{\"iter");
     seed_of(2, "progress", b"2026-01-02 03:04:05\tJob ID: 7\t# GPUs: 2\tStarting job\n2026-01-02 03:04:05\tJob ID: 7\t# GPUs: 2\tSaved checkpoint\tIteration: 3\tJob throughput: 1.0 TFLOP/s/GPU\tCumulative throughput: 1.0 TFLOP/s/GPU\tFloating-point operations: 1.00e+10\tTokens (in billions): 0.1\n");
     seed_of(3, "samples", &golden("train/masked/data.safetensors"));
@@ -180,6 +181,19 @@ fn asked(task: &str, files: [&str; 2], bytes: &[u8]) {
     }
 }
 
+/// The report of a trace, in both forms.
+#[cfg(feature = "programs")]
+fn reported(trace: &Path) {
+    for as_json in [false, true] {
+        let _ = ms_profile::report::write(&mut std::io::sink(), trace, 9, as_json);
+    }
+}
+
+#[cfg(not(feature = "programs"))]
+fn reported(trace: &Path) {
+    let _ = ms_trace::chrome::read(trace);
+}
+
 #[cfg(not(feature = "programs"))]
 fn asked(_: &str, _: [&str; 2], _: &[u8]) {}
 
@@ -187,7 +201,12 @@ fn one(which: u8, bytes: &[u8]) {
     let Workshop { scratch, tokenizer, indices } = &*SHOP;
     let text = || std::str::from_utf8(bytes).unwrap_or_default();
     match which {
-        0 => drop(ms_trace::chrome::read(&scratch.write("trace_view.json", bytes))),
+        0 => reported(&scratch.write("run/ASCEND_PROFILER_OUTPUT/trace_view.json", bytes)),
+        19 => {
+            scratch.write("run/profiler_metadata.json", bytes);
+            let trace = br#"[{"ph":"X","name":"iteration","cat":"step","ts":1,"dur":2}]"#;
+            reported(&scratch.write("run/ASCEND_PROFILER_OUTPUT/trace_view.json", trace));
+        }
         1 => drop(ms_trace::metrics::JsonLines::open(&scratch.write("metrics.jsonl", bytes), 5)),
         2 => {
             scratch.write("progress/progress.txt", bytes);

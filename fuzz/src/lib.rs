@@ -65,7 +65,7 @@ pub fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.join(&0xff)
 }
 
-/// A file as `torch.save` makes it, of a pickle. All of its storages, `0` to `99`, are the same 4 KiB.
+/// A file as `torch.save` makes it, of a pickle. Each of its storages, `0` to `99`, has 4 KiB.
 pub fn torch_archive(pickle: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut entry = |bytes: &[u8]| {
@@ -75,11 +75,12 @@ pub fn torch_archive(pickle: &[u8]) -> Vec<u8> {
         out.extend(bytes);
         (at, bytes.len() as u32)
     };
-    let (pickle, version, storage) = (entry(pickle), entry(b"3\n"), entry(&[0x3f; 4096]));
+    let mut entries = vec![entry(pickle), entry(b"3\n")];
+    entries.extend((0..100).map(|_| entry(&[0x3f; 4096])));
     let names = ["data.pkl", "version"].map(str::to_owned).into_iter();
     let names: Vec<String> = names.chain((0..100).map(|key| format!("data/{key}"))).collect();
     let start = out.len() as u32;
-    for (name, (at, len)) in names.iter().zip([pickle, version].into_iter().chain([storage; 100])) {
+    for (name, (at, len)) in names.iter().zip(entries) {
         let name = format!("archive/{name}");
         out.extend(b"PK\x01\x02");
         out.extend([0; 16]);

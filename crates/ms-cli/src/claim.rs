@@ -35,7 +35,7 @@ impl Claim {
     /// # Errors
     /// As [`Claim::new`].
     pub fn folder(folder: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        make_folder(folder)?;
         let path = folder.join(".lock");
         let claim = Self::lock(&path, folder)?;
         interrupt.file(&path);
@@ -104,14 +104,38 @@ pub fn check_prefix(prefix: &Path) -> Result<(), Usage> {
 /// If the system refuses to.
 pub fn make_parent(path: &Path) -> anyhow::Result<()> {
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => std::fs::create_dir_all(parent).with_context(|| parent.display().to_string()),
+        Some(parent) => make_folder(parent),
         None => Ok(()),
     }
+}
+
+/// Creates a folder, and those around it, if missing.
+///
+/// # Errors
+/// If a file is in its place or that of one around it; I/O errors.
+pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).or_else(|error| {
+        if let Some(file) = folder.ancestors().find(|path| path.exists()).filter(|path| !path.is_dir()) {
+            anyhow::bail!("{}: expected a folder, found a file", file.display());
+        }
+        Err(error).with_context(|| folder.display().to_string())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_in_the_place_of_a_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for output in ["file/out", "file/new/out"] {
+            let refused = make_parent(&dir.path().join(output)).unwrap_err().to_string();
+            assert_eq!(refused, format!("{}: expected a folder, found a file", file.display()));
+        }
+    }
 
     #[test]
     fn an_output_has_one_writer_at_a_time() {

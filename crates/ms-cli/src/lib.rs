@@ -50,7 +50,7 @@ pub mod megatron;
 mod progress;
 
 pub use cache_files::{processor_choice, tokenizer_cache};
-pub use claim::{Claim, check_prefix, make_parent};
+pub use claim::{Claim, check_prefix, make_folder, make_parent};
 pub use common::{Common, parse};
 pub use exit::{ResultHint, Usage, report, run, said};
 pub use generate::{Artefact, generate};

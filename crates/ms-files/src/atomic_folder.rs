@@ -47,20 +47,33 @@ impl AtomicFolder {
 
     /// Takes hold of the temporary folder, whatever is in it.
     fn begin(target: &Path, replace: bool) -> Result<Self> {
-        if !replace && target.exists() && !is_empty_folder(target) {
-            return Err(Error::io(target, "replace")(ErrorKind::AlreadyExists.into()));
-        }
         let temporary = Self::temporary_of(target);
-        fs::create_dir_all(&temporary).map_err(Error::io(&temporary, "create"))?;
         let path = temporary.join(LOCK);
-        let lock = File::options().create(true).truncate(false).write(true).open(&path);
-        let lock = lock.map_err(Error::io(&path, "create"))?;
-        // A file system without locks is written without.
-        if is_held(&lock) {
-            let busy = io::Error::new(ErrorKind::ResourceBusy, "another process is writing it now");
-            return Err(Error::io(target, "lock")(busy));
+        loop {
+            if !replace && target.exists() && !is_empty_folder(target) {
+                return Err(Error::io(target, "replace")(ErrorKind::AlreadyExists.into()));
+            }
+            fs::create_dir_all(&temporary).map_err(Error::io(&temporary, "create"))?;
+            let lock = match File::options().create(true).truncate(false).write(true).open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                lock => lock.map_err(Error::io(&path, "create"))?,
+            };
+            // A file system without locks is written without.
+            if is_held(&lock) {
+                let busy = io::Error::new(ErrorKind::ResourceBusy, "another process is writing it now");
+                return Err(Error::io(target, "lock")(busy));
+            }
+            // The one before may have finished meanwhile: then this lock is in no folder any more.
+            if path.exists() {
+                return Ok(Self {
+                    target: target.to_owned(),
+                    temporary,
+                    done: false,
+                    lock: Some(lock),
+                    resumable: false,
+                });
+            }
         }
-        Ok(Self { target: target.to_owned(), temporary, done: false, lock: Some(lock), resumable: false })
     }
 
     /// Removes everything but the lock.
@@ -117,7 +130,8 @@ impl AtomicFolder {
             sync_tree(&self.temporary)?;
         }
         let lock = self.temporary.join(LOCK);
-        drop(self.lock.take());
+        // Held until the folder has its name, where an open file can be removed.
+        let _held = self.lock.take().filter(|_| cfg!(unix));
         fs::remove_file(&lock).map_err(Error::io(&lock, "remove"))?;
         if self.target.exists() {
             replace(&self.temporary, &self.target)?;
@@ -270,6 +284,23 @@ mod tests {
         assert!(!begun && !folder.path().join("a").exists());
         folder.commit(true).unwrap();
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "neither note nor lock is left");
+    }
+
+    #[test]
+    fn who_waits_for_a_folder_that_is_finished_finds_it() {
+        let root = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let target = root.path().join(format!("out{round}"));
+            let folder = AtomicFolder::create(&target, false).unwrap();
+            fs::write(folder.path().join("a"), b"1").unwrap();
+            let refused = std::thread::scope(|scope| {
+                let other = scope.spawn(|| AtomicFolder::create(&target, false).unwrap_err());
+                folder.commit(false).unwrap();
+                other.join().unwrap()
+            });
+            assert_eq!(refused.source.kind(), ErrorKind::AlreadyExists, "{refused}");
+            assert_eq!(fs::read_dir(&target).unwrap().count(), 1);
+        }
     }
 
     #[test]

@@ -35,7 +35,8 @@ impl<'a> Bytes<'a> {
 /// The stored entries of an archive: name to byte range in the file.
 ///
 /// # Errors
-/// What is wrong, with offsets, for a damaged archive or a compressed or encrypted entry.
+/// What is wrong, with offsets, for a damaged archive, a compressed or encrypted entry, or entries that share bytes: reading all
+/// of those would take longer than the file is large.
 pub fn entries(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>, String> {
     let b = Bytes(file);
     let end = find_end(&b)?;
@@ -88,7 +89,13 @@ pub fn entries(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>, String> {
         }
         at += 46 + name_len + extra_len + comment_len;
     }
-    Ok(all)
+    let mut filled: Vec<(&String, &Range<usize>)> =
+        all.iter().filter(|(_, range)| !range.is_empty()).collect();
+    filled.sort_by_key(|(_, range)| range.start);
+    match filled.windows(2).find(|pair| pair[0].1.end > pair[1].1.start) {
+        Some(pair) => Err(format!("entries {} and {} share bytes", pair[0].0, pair[1].0)),
+        None => Ok(all),
+    }
 }
 
 /// Position of the end record: the last one whose comment reaches the end of the file.
@@ -136,4 +143,33 @@ fn wide(
         i += 4 + size;
     }
     Err("its zip64 field is missing".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive of 20 bytes of contents, at which entries of these places and lengths point.
+    fn archive(entries: &[(u32, u32)]) -> Vec<u8> {
+        let mut out = [b"PK\x03\x04", &[0; 26][..], &[7; 20]].concat();
+        let mut directory = Vec::new();
+        for (number, (at, len)) in entries.iter().enumerate() {
+            // Local headers are read for the length of what stands behind them: 30 bytes before the contents.
+            let [at, len] = [at, len].map(|n| n.to_le_bytes());
+            directory.extend([b"PK\x01\x02", &[0; 16][..], &len, &len, &[1, 0], &[0; 12], &at].concat());
+            directory.push(b'a' + number as u8);
+        }
+        let [count, size, start] =
+            [entries.len(), directory.len(), out.len()].map(|n| (n as u32).to_le_bytes());
+        out.extend(&directory);
+        out.extend([b"PK\x05\x06", &[0; 4][..], &count[..2], &count[..2], &size, &start, &[0; 2]].concat());
+        out
+    }
+
+    #[test]
+    fn entries_that_share_bytes_are_refused_and_empty_ones_share_none() {
+        assert_eq!(entries(&archive(&[(0, 20)])).unwrap()["a"], 30..50);
+        assert_eq!(entries(&archive(&[(0, 20), (0, 0), (0, 0)])).unwrap().len(), 3);
+        assert_eq!(entries(&archive(&[(0, 20), (0, 7)])).unwrap_err(), "entries a and b share bytes");
+    }
 }

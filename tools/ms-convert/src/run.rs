@@ -540,9 +540,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, o: &Options, args: 
         return Err(anyhow::anyhow!("{} is not a checkpoint and is not replaced", request.save.display()))
             .hint("remove it yourself, or save elsewhere");
     }
-    if let Some(parent) = request.save.parent() {
-        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-    }
+    ms_cli::make_parent(&request.save)?;
     if let Some(free) = ms_cli::free_bytes(&request.save).filter(|&free| free < plan.bytes()) {
         anyhow::bail!(
             "{} {}: the output takes {}, {} are free there",

@@ -51,15 +51,13 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
 /// The same, without the solved examples unless they are `wanted`.
 fn read_solved(dir: &Path, wanted: bool) -> Result<Vec<Subject>> {
     let tests = if dir.join("test").is_dir() { dir.join("test") } else { dir.to_owned() };
-    let dev = tests.join("../dev");
+    let dev = if tests == dir { dir.join("../dev") } else { dir.join("dev") };
     files_by_subject(&tests, &ENDINGS)?
         .into_iter()
         .map(|(name, path)| {
             let solved = dev.join(format!("{name}_dev.csv"));
             let examples = if wanted {
-                read_questions(&solved).with_context(|| {
-                    format!("the solved examples of {name}: expected {}", solved.display())
-                })?
+                read_questions(&solved).with_context(|| format!("the solved examples of {name}"))?
             } else {
                 Vec::new()
             };

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::pandas::float_text;
 use crate::question::Question;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ms_cli::megatron::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -123,7 +123,7 @@ pub(crate) fn write(
         results["stderr_norm"] = stderr(norm).into();
     }
     if let Some(dir) = output {
-        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        ms_cli::make_folder(dir)?;
         let mut lines = Vec::new();
         for sample in samples {
             serde_json::to_writer(&mut lines, sample)?;

@@ -108,12 +108,18 @@ pub(crate) fn say(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// Bytes of a prompt on standard input, which may have no end.
+const MOST_BYTES: u64 = 1 << 30;
+
 fn read_stdin(asked: bool) -> Result<String> {
     if std::io::stdin().is_terminal() && !asked {
         refuse!("--prompt is required (or text on stdin)");
     }
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("stdin is not UTF-8 text")?;
+    std::io::stdin().take(MOST_BYTES + 1).read_to_string(&mut text).context("stdin is not UTF-8 text")?;
+    if text.len() as u64 > MOST_BYTES {
+        refuse!("the prompt on stdin is longer than {MOST_BYTES} bytes");
+    }
     if text.is_empty() {
         refuse!("the prompt on stdin is empty");
     }

@@ -239,6 +239,13 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
     let seconds = started.elapsed().as_secs_f64();
     let tokens = summary.outputs.first().map_or(0, |output| output.tokens);
     let sequences = summary.outputs.first().map_or(0, |output| output.sequences);
+    if sequences == 0 && summary.too_long > 0 {
+        let (name, long) = (prefix.display(), summary.too_long);
+        tracing::warn!(
+            "{name}: the dataset is empty: {long} rows are too long for --seq-length {}",
+            request.seq_length.unwrap_or_default()
+        );
+    }
     let mut out = std::io::stdout().lock();
     if common.json {
         let outputs: Vec<_> = summary

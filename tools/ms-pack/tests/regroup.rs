@@ -154,3 +154,17 @@ fn a_manifest_that_is_no_json_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn an_empty_dataset_is_spoken_of() {
+    use ms_data::token_stream::{StreamInfo, TokenWriter};
+    let dir = tempfile::tempdir().unwrap();
+    let columns = ["input_ids", "attention_mask", "labels"].map(str::to_owned);
+    let info = StreamInfo { style: "sharegpt".into(), vocab_size: 9, ..StreamInfo::default() };
+    let file = std::fs::File::create(dir.path().join("chats")).unwrap();
+    let mut writer = TokenWriter::new(file, "chats", &columns, &info).unwrap();
+    writer.push(ms_data::handler::Row::new(vec![Some(vec![1; 9]); 3])).unwrap();
+    writer.finish().unwrap();
+    let said = said(dir.path(), "pack --input chats --seq-length 8 --output-prefix none", 0);
+    assert!(said.contains("none: the dataset is empty: 1 rows are too long for --seq-length 8"), "{said}");
+}

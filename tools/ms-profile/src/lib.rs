@@ -5,7 +5,7 @@
 mod cli;
 mod cpu;
 mod npu;
-mod report;
+pub mod report;
 mod schedule;
 
 use anyhow::Result;
@@ -28,7 +28,9 @@ pub fn main() -> Result<()> {
         Command::Cpu { threads, quick } => cpu::run(threads.map(|n| n as usize), quick, cli.common.json),
         Command::Schedule(args) => schedule::run(&args, cli.common.json),
         Command::NpuDoctor(args) => npu::run(&args, cli.common.json),
-        Command::Report { trace, top } => report::run(&trace, top, cli.common.json),
+        Command::Report { trace, top } => {
+            report::write(&mut std::io::stdout().lock(), &trace, top, cli.common.json)
+        }
     }
 }
 

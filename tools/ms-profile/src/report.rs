@@ -99,11 +99,11 @@ pub(crate) fn summarize(events: &[Event]) -> Report {
     report
 }
 
-/// Reads a trace and prints the report.
+/// Reads a trace, the newest of a folder, and writes the report: the `top` operations that took longest.
 ///
 /// # Errors
 /// If there is no trace or it cannot be read.
-pub(crate) fn run(path: &Path, top: usize, as_json: bool) -> Result<()> {
+pub fn write(out: &mut impl Write, path: &Path, top: usize, as_json: bool) -> Result<()> {
     let trace = find_trace(path)?;
     let report = summarize(&chrome::read(&trace)?);
     if report.iterations == 0 {
@@ -122,11 +122,10 @@ pub(crate) fn run(path: &Path, top: usize, as_json: bool) -> Result<()> {
         None => Value::Null,
     };
     let value = to_json(&report, &run, &trace, top);
-    let mut out = std::io::stdout().lock();
     if as_json {
         writeln!(out, "{value}")?;
     } else {
-        print(&mut out, &report, &value, top)?;
+        print(out, &report, &value, top)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! The folder has the names of Ascend's profiler, so that its readers find the trace:
 //! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ms_core::{Axis, DType};
 use ms_kernels::choice::Choice;
 use ms_kernels::{Cpu, machine};
@@ -22,7 +22,7 @@ pub(crate) fn write(resolved: &Resolved, events: &[Event], choice: Choice) -> Re
     let name = format!("{}_{}_{time}_ascend_pt", host(), std::process::id());
     let root = resolved.profile_dir.join(name);
     let dir = root.join("ASCEND_PROFILER_OUTPUT");
-    std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    ms_cli::make_folder(&dir)?;
     let trace = dir.join("trace_view.json");
     let c = &resolved.config;
     let label = match c.dtype {

@@ -60,7 +60,7 @@ impl Metadata {
     ///
     /// # Errors
     /// A pickle that is damaged or asks for something that is not allowed; keys without a place or with several;
-    /// boxes outside their tensor.
+    /// boxes outside their tensor; chunks that share bytes: finding all of those would take longer than the files are large.
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(METADATA);
         let file = Mapped::open(&path)?;
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
                 return Err(self.wrong(format!("{}: a chunk has two places", short(key))));
             }
         }
-        let (mut tensors, mut objects) = (BTreeMap::new(), BTreeMap::new());
+        let (mut tensors, mut objects, mut taken) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         // Every chunk has a place of its own, so that a list which many keys share cannot make this long.
         for &(key, entry) in described {
             let key = self.text(key)?;
@@ -152,11 +152,20 @@ impl<'a> Reader<'a> {
                 let (file, at, length) = place.ok_or_else(|| {
                     self.wrong(format!("{}: the chunk at {offsets:?} has no place", short(key)))
                 })?;
+                taken.push((file, at, length, key));
                 chunks.push(Chunk { offsets, sizes, file: file.to_owned(), at, length });
             }
             let tensor = Tensor { dtype, dtype_name, size, chunks };
             if tensors.insert(key.to_owned(), tensor).is_some() {
                 return Err(self.wrong(format!("{} occurs twice", short(key))));
+            }
+        }
+        taken.sort_unstable();
+        for pair in taken.windows(2) {
+            let [(file, at, length, key), (other_file, next, _, other)] = pair else { continue };
+            if file == other_file && next - at < *length {
+                let (key, other, file) = (short(key), short(other), short(file));
+                return Err(self.wrong(format!("chunks of {key} and {other} share bytes of {file}")));
             }
         }
         Ok(Metadata { tensors, objects })
@@ -298,4 +307,30 @@ pub(crate) fn chunk_view(file: &Mapped, key: &str, tensor: &Tensor, chunk: &Chun
     }
     view.start += chunk.at;
     Ok(view)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{WrittenChunk, WrittenTensor, metadata_pickle};
+    use super::*;
+
+    #[test]
+    fn chunks_that_share_bytes_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |second: u64| {
+            let tensor = |key: &str, at| {
+                let chunk =
+                    WrittenChunk { offsets: vec![0], sizes: vec![4], file: "a".into(), at, length: 100 };
+                WrittenTensor { key: key.into(), dtype: DType::F32, size: vec![4], chunks: vec![chunk] }
+            };
+            let pickle = metadata_pickle(&[tensor("x", 0), tensor("y", second)], &[], ("a", 0));
+            std::fs::write(dir.path().join(METADATA), pickle).unwrap();
+            Metadata::read(dir.path())
+        };
+        assert_eq!(read(100).unwrap().tensors.len(), 2);
+        for second in [0, 99] {
+            let refused = read(second).unwrap_err().to_string();
+            assert!(refused.contains("chunks of x and y share bytes of a"), "{refused}");
+        }
+    }
 }

@@ -54,16 +54,21 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds what may come from the note of a shard, with any numbers in it.
     fn add(&mut self, other: &Self) {
-        self.records += other.records;
-        self.bytes += other.bytes;
-        self.dropped += other.dropped;
-        self.replaced += other.replaced;
-        self.tokens += other.tokens;
-        self.unsampled += other.unsampled;
-        self.filtered += other.filtered;
-        self.duplicates += other.duplicates;
-        self.rejected += other.rejected;
+        for (sum, more) in [
+            (&mut self.records, other.records),
+            (&mut self.bytes, other.bytes),
+            (&mut self.dropped, other.dropped),
+            (&mut self.replaced, other.replaced),
+            (&mut self.tokens, other.tokens),
+            (&mut self.unsampled, other.unsampled),
+            (&mut self.filtered, other.filtered),
+            (&mut self.duplicates, other.duplicates),
+            (&mut self.rejected, other.rejected),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
     }
 }
 

@@ -96,8 +96,8 @@ impl<'a> Output<'a> {
         if let (Some(known), Some(key)) = (&mut self.known, &encoding.key)
             && !known.admit(key)
         {
-            self.report.duplicates += 1;
-            self.report.tokens -= encoding.tokens();
+            self.report.duplicates = self.report.duplicates.saturating_add(1);
+            self.report.tokens = self.report.tokens.saturating_sub(encoding.tokens());
             return Ok(());
         }
         for row in encoding.rows {

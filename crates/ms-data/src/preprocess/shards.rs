@@ -127,6 +127,12 @@ impl<'a> Shards<'a> {
         Ok(pending)
     }
 
+    /// Columns of a shard's stream.
+    fn columns(&self) -> Vec<String> {
+        let key = self.selection.dedup.map(|_| KEY_COLUMN.to_owned());
+        self.handler.columns().iter().cloned().chain([CONTINUES_COLUMN.to_owned()]).chain(key).collect()
+    }
+
     /// Encodes one shard. `progress` gets the report of this shard so far.
     ///
     /// # Errors
@@ -138,14 +144,10 @@ impl<'a> Shards<'a> {
         mut progress: impl FnMut(&Report) + Send,
     ) -> Result<()> {
         let fingerprint = self.fingerprint(shard)?;
-        let mut columns = self.handler.columns().to_vec();
-        columns.push(CONTINUES_COLUMN.to_owned());
-        if self.selection.dedup.is_some() {
-            columns.push(KEY_COLUMN.to_owned());
-        }
         let path = self.path(shard, "tokens");
         let mut file = AtomicFile::create(&path)?;
-        let mut writer = TokenWriter::new(&mut file, &path.display().to_string(), &columns, &self.info)?;
+        let name = path.display().to_string();
+        let mut writer = TokenWriter::new(&mut file, &name, &self.columns(), &self.info)?;
         let digests: Arc<Mutex<Vec<FileDigest>>> = Arc::default();
         let records = RecordReader::numbered([(shard as u32, self.files[shard].clone())])
             .with_digests(Arc::clone(&digests));
@@ -198,14 +200,19 @@ impl<'a> Shards<'a> {
             let name = path.display().to_string();
             let bad = |reason: &str| Error::TokenStream { name: name.clone(), reason: reason.into() };
             let mut encoding = Encoding::default();
-            for row in TokenReader::new(stream, &name)? {
+            let rows = TokenReader::new(stream, &name)?;
+            if rows.columns() != self.columns() {
+                let [want, found] = [&self.columns(), rows.columns()].map(|columns| columns.join(", "));
+                return Err(bad(&format!("expected the columns {want}, found {found}")));
+            }
+            for row in rows {
                 let mut columns = row?.columns;
                 if self.selection.dedup.is_some() {
                     let key = columns.pop().flatten().and_then(|ids| DedupKey::from_ids(&ids));
                     encoding.key =
                         Some(key.ok_or_else(|| bad("a row without what duplicates are compared by"))?);
                 }
-                let mark = columns.pop().ok_or_else(|| bad("a row without columns"))?;
+                let mark = columns.pop().expect("the columns were compared");
                 let continues = mark.is_some();
                 encoding.rows.push(Row { columns, continues });
                 if !continues {

@@ -266,6 +266,36 @@ fn a_shard_is_done_again_when_its_input_changes() {
 }
 
 #[test]
+fn notes_of_any_numbers_are_summed_up_and_streams_of_other_columns_refused() {
+    let bench = Bench::new();
+    let selection = choosy(Dedup::Exact);
+    let shards = bench.shards(&selection);
+    for shard in shards.pending(0, 1).unwrap() {
+        shards.encode(shard, 1, |_| ()).unwrap();
+    }
+    let edit = |shard: usize, tokens: u64| {
+        let path = bench.path(&format!("work/{shard:06}.json"));
+        let mut note: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        note["report"]["tokens"] = tokens.into();
+        note["report"]["records"] = u64::MAX.into();
+        std::fs::write(path, note.to_string()).unwrap();
+    };
+    (0..3).for_each(|shard| edit(shard, 0));
+    let mut output = bench.output("a");
+    shards.merge(&mut output, |_| ()).unwrap();
+    assert_eq!((output.report().records, output.report().tokens), (u64::MAX, 0));
+    // A stream of a run that looked for no duplicates.
+    let plain = RecordSelection { on_error: OnError::Skip, ..RecordSelection::default() };
+    let kept = bench.path("work/000001.json");
+    let note = std::fs::read(&kept).unwrap();
+    bench.shards(&plain).encode(1, 1, |_| ()).unwrap();
+    std::fs::write(kept, note).unwrap();
+    let refused = shards.merge(&mut bench.output("b"), |_| ()).unwrap_err().to_string();
+    assert!(refused.contains("000001.tokens") && refused.contains("columns"), "{refused}");
+    assert!(refused.contains("continues, dedup key, found text, continues"), "{refused}");
+}
+
+#[test]
 fn a_shuffled_run_holds_the_same_rows_in_another_order() {
     let bench = Bench::new();
     let selection = RecordSelection { on_error: OnError::Skip, ..RecordSelection::default() };

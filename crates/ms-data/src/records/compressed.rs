@@ -1,7 +1,10 @@
 //! Compressed inputs, decompressed while reading.
 
-use std::io::{BufReader, Read, Result};
+use std::io::{BufReader, Error, ErrorKind, Read, Result};
 use std::path::Path;
+
+/// The largest dictionary of an xz block, in MB: as large as a Zstandard window, whose limit is the library's own.
+const MOST_MB: u32 = 128;
 
 /// How a file is compressed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +13,7 @@ pub enum Compression {
     Gzip,
     /// `.zst`, one frame or several; windows up to 128 MB.
     Zstd,
-    /// `.xz`, one stream or several.
+    /// `.xz`, one stream or several; dictionaries up to 128 MB.
     Xz,
 }
 
@@ -40,7 +43,25 @@ impl Compression {
         Ok(match self {
             Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(inner)),
             Self::Zstd => Box::new(zstd::Decoder::new(inner)?),
-            Self::Xz => Box::new(lzma_rust2::XzReader::new(BufReader::new(inner), true)),
+            Self::Xz => {
+                // Besides the dictionary a decoder needs about 100 KB; the size after this one is half as large again.
+                let limit_kb = (MOST_MB + 1) << 10;
+                Box::new(Xz(lzma_rust2::XzReader::new_mem_limit(BufReader::new(inner), true, limit_kb)))
+            }
+        })
+    }
+}
+
+/// A reader whose limit of memory has a name in its error.
+struct Xz<R: Read>(lzma_rust2::XzReader<R>);
+
+impl<R: Read> Read for Xz<R> {
+    fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        self.0.read(out).map_err(|error| match error.kind() {
+            ErrorKind::OutOfMemory => Error::other(format!(
+                "expected xz blocks with a dictionary of at most {MOST_MB} MB, found a larger one"
+            )),
+            _ => error,
         })
     }
 }

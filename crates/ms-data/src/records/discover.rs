@@ -148,7 +148,14 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
         }
         return Ok(files);
     }
-    let is_dir = std::fs::metadata(input).map_err(Error::io(input))?.is_dir();
+    let metadata = std::fs::metadata(input).map_err(Error::io(input))?;
+    #[cfg(unix)]
+    if std::os::unix::fs::FileTypeExt::is_fifo(&metadata.file_type()) {
+        return Err(bad(
+            "expected a file, found a pipe, which cannot be read twice; - is standard input".into()
+        ));
+    }
+    let is_dir = metadata.is_dir();
     if how.documents == Documents::Files {
         let mut files = Vec::new();
         if is_dir {

@@ -11,8 +11,8 @@
 //! | Parquet       | `.parquet`                    | a row                                        | a page of every column, some rows   |
 //! | Arrow, Feather | `.arrow`, `.feather`, `.ipc` | a row                                        | one record batch of the file        |
 //!
-//! All of them may have the suffix `.gz`, `.zst` or `.xz`; decompression needs its window in addition (32 KB, at most 128 MB,
-//! or what the file says). A Parquet file that is compressed as a whole, or comes through a pipe, is held in memory.
+//! All of them may have the suffix `.gz`, `.zst` or `.xz`; decompression needs its window in addition (32 KB, or at most
+//! 128 MB). A Parquet file that is compressed as a whole, or comes through a pipe, is held in memory.
 //!
 //! A folder yields its files in the order of their names (upstream takes whatever order the folder has).
 

@@ -61,7 +61,11 @@ impl RawRecord {
             (Content::Bytes(bytes), _) => match flat::object(bytes) {
                 Some(object) => Ok(object),
                 None => {
-                    serde_json::from_slice(bytes).map_err(|e| self.error(format!("not a JSON object: {e}")))
+                    // A record is counted as one line, wherever its file has it.
+                    let said =
+                        |e: serde_json::Error| e.to_string().replace(" at line 1 column ", " at column ");
+                    serde_json::from_slice(bytes)
+                        .map_err(|e| self.error(format!("not a JSON object: {}", said(e))))
                 }
             },
         }

@@ -1,5 +1,7 @@
 //! Reading records, and damaged inputs.
 
+mod xz;
+
 use super::*;
 use arrow_array::{
     Array as _, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, StructArray,
@@ -41,11 +43,22 @@ fn broken_input_names_the_record() {
     assert!(error("a.json", b"[{\"a\": 1}, {\"b\"").contains("record 2: the JSON array is cut short"));
     assert!(error("b.json", b"[{\"a\": 1} {}]").contains("record 2: expected , or ]"));
     assert!(error("c.json", b"[{\"a\": 1}] x").contains("something follows"));
-    assert!(error("d.jsonl", b"{}\n{\n").contains("record 2: not a JSON object"));
+    let cut = "record 2: not a JSON object: EOF while parsing an object at column 1";
+    assert!(error("d.jsonl", b"{}\n{\n").ends_with(cut));
     assert!(error("e.json", b"[{},]").contains("expected an element"));
     assert!(error("f.txt", b"fine\n\xff\xfe\n").contains("record 2: not UTF-8"));
     assert!(error("g.doc", b"").contains("cannot read records of \"doc\" files"));
     assert!(error("h.json", b"[\n{},\n\n3]").contains("record 2: line 4: not a JSON object"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_with_a_name_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let refused = discover(&path, Documents::Records).unwrap_err().to_string();
+    assert!(refused.contains("a.jsonl: expected a file, found a pipe"), "{refused}");
 }
 
 #[test]

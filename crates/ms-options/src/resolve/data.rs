@@ -181,7 +181,7 @@ impl Data {
 
 impl DataSource for Data {
     fn train(&self, consumed: u64) -> ms_trainer::Result<Batches> {
-        let hint = "give it a share in --split";
+        let hint = "give it a share in --split, and data that is not empty";
         let empty = ms_trainer::Error::DataEnded { split: "training", iteration: 0, hint };
         self.batches(0, consumed)?.ok_or(empty)
     }

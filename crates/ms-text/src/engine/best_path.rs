@@ -6,10 +6,8 @@
 //!
 //! Source: sentencepiece `src/unigram_model.cc`, `EncodeOptimized`.
 
+use super::LONGEST_PIECE;
 use std::collections::HashMap;
-
-/// Longest piece, in bytes, that a length can say.
-const MOST: usize = u16::MAX as usize;
 
 /// How a model adds up scores.
 pub(super) trait Scores {
@@ -95,8 +93,11 @@ impl Trie {
     pub(super) fn new<'a>(texts: impl Iterator<Item = (&'a str, u32)>) -> Result<Self, String> {
         let mut out = Self { edges: HashMap::new(), ids: vec![None], longest: 0 };
         for (text, id) in texts.filter(|(text, _)| !text.is_empty()) {
-            if text.len() > MOST {
-                return Err(format!("piece {id} has {} bytes, at most {MOST} are taken", text.len()));
+            if text.len() > LONGEST_PIECE {
+                return Err(format!(
+                    "piece {id} has {} bytes, at most {LONGEST_PIECE} are taken",
+                    text.len()
+                ));
             }
             out.longest = out.longest.max(text.len());
             let mut node = 0;
@@ -113,7 +114,7 @@ impl Trie {
     }
 
     /// Lengths and ids of all texts that `bytes` begin with, the shortest first.
-    fn prefixes(&self, bytes: &[u8], mut take: impl FnMut(usize, u32)) {
+    pub(super) fn prefixes(&self, bytes: &[u8], mut take: impl FnMut(usize, u32)) {
         let mut node = 0;
         for (at, &byte) in bytes.iter().enumerate() {
             let Some(&next) = self.edges.get(&(node, byte)) else { return };

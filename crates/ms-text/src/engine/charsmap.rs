@@ -2,8 +2,9 @@
 //!
 //! Source: sentencepiece `src/normalizer.cc`; the table is a double array of darts-clone (`darts.h`).
 
-use crate::source::SentencePiece;
-use std::collections::HashMap;
+use super::LONGEST_PIECE;
+use super::best_path::Trie;
+use crate::source::{SentencePiece, charsmap, growth};
 
 /// Stands for a space in pieces.
 pub(super) const SPACE: &str = "\u{2581}";
@@ -15,16 +16,19 @@ struct Table {
 }
 
 impl Table {
-    /// The bytes are a length, that many bytes of units, and zero-terminated strings.
-    fn parse(blob: &[u8]) -> Option<Self> {
-        let (size, rest) = blob.split_first_chunk::<4>()?;
-        let size = u32::from_le_bytes(*size) as usize;
-        if size > rest.len() || !size.is_multiple_of(4) {
-            return None;
+    /// # Errors
+    /// For a table that is cut short, or puts longer texts for others than a normaliser may.
+    fn parse(blob: &[u8]) -> Result<Self, String> {
+        let (units, texts) = charsmap::parts(blob).ok_or("its table of characters is cut short")?;
+        let longest = charsmap::longest(texts);
+        if longest > growth::MOST {
+            let most = growth::MOST;
+            return Err(format!(
+                "its table of characters has a text of {longest} bytes, at most {most} are taken"
+            ));
         }
-        let (units, texts) = rest.split_at(size);
         let (units, _) = units.as_chunks::<4>();
-        Some(Self { units: units.iter().map(|b| u32::from_le_bytes(*b)).collect(), texts: texts.to_vec() })
+        Ok(Self { units: units.iter().map(|b| u32::from_le_bytes(*b)).collect(), texts: texts.to_vec() })
     }
 
     /// The longest prefix in the table and what it becomes.
@@ -32,7 +36,8 @@ impl Table {
         let offset = |unit: u32| (unit >> 10) << ((unit & (1 << 9)) >> 6);
         let mut at = offset(*self.units.first()?);
         let mut found = None;
-        for (i, &byte) in text.iter().enumerate() {
+        // A table that leads back to itself knows prefixes of any length.
+        for (i, &byte) in text.iter().enumerate().take(LONGEST_PIECE) {
             at ^= u32::from(byte);
             let Some(&unit) = self.units.get(at as usize) else { break };
             if unit & (1 << 31 | 0xFF) != u32::from(byte) {
@@ -52,25 +57,20 @@ impl Table {
 }
 
 /// The longest of some symbols at the beginning of a text.
-pub(super) struct Symbols {
-    /// By first byte, the longest first.
-    by_byte: HashMap<u8, Vec<String>>,
-}
+pub(super) struct Symbols(Trie);
 
 impl Symbols {
-    pub(super) fn new<'a>(symbols: impl Iterator<Item = &'a str>) -> Self {
-        let mut by_byte: HashMap<u8, Vec<String>> = HashMap::new();
-        for symbol in symbols.filter(|symbol| !symbol.is_empty()) {
-            by_byte.entry(symbol.as_bytes()[0]).or_default().push(symbol.to_owned());
-        }
-        by_byte.values_mut().for_each(|list| list.sort_by_key(|symbol| std::cmp::Reverse(symbol.len())));
-        Self { by_byte }
+    /// # Errors
+    /// If a symbol is longer than a piece may be.
+    pub(super) fn new<'a>(symbols: impl Iterator<Item = (&'a str, u32)>) -> Result<Self, String> {
+        Trie::new(symbols).map(Self)
     }
 
     /// Length of the symbol at the beginning of `text`, if there is one.
     pub(super) fn prefix(&self, text: &str) -> Option<usize> {
-        let list = self.by_byte.get(text.as_bytes().first()?)?;
-        list.iter().find(|symbol| text.starts_with(symbol.as_str())).map(String::len)
+        let mut longest = None;
+        self.0.prefixes(text.as_bytes(), |length, _| longest = Some(length));
+        longest
     }
 }
 
@@ -83,11 +83,7 @@ pub(super) struct Normalizer {
 
 impl Normalizer {
     pub(super) fn new(model: &SentencePiece) -> Result<Self, String> {
-        let table = if model.charsmap.is_empty() {
-            None
-        } else {
-            Some(Table::parse(&model.charsmap).ok_or("its table of characters is cut short")?)
-        };
+        let table = if model.charsmap.is_empty() { None } else { Some(Table::parse(&model.charsmap)?) };
         Ok(Self { table, dummy_prefix: model.add_dummy_prefix, clean: model.remove_extra_whitespaces })
     }
 

@@ -67,8 +67,8 @@ impl SentencePieceEngine {
         }
         let unknown = pieces.iter().position(|piece| piece.2 == PieceKind::Unknown);
         let unknown = unknown.ok_or("it has no unknown piece")? as u32;
-        let own = pieces.iter().filter(|piece| piece.2 == PieceKind::UserDefined);
-        let symbols = Symbols::new(own.map(|piece| piece.0.as_str()));
+        let own = pieces.iter().zip(0u32..).filter(|(piece, _)| piece.2 == PieceKind::UserDefined);
+        let symbols = Symbols::new(own.map(|(piece, id)| (piece.0.as_str(), id)))?;
         let segmentation = match model.model {
             SentencePieceModel::Bpe => {
                 let over = |text: &str| text.trim_start_matches(SPACE).contains(SPACE);

@@ -2,10 +2,11 @@
 
 mod base64;
 pub(crate) mod byte_level;
-mod charsmap;
+pub(crate) mod charsmap;
 mod dialect;
 mod frame;
 mod gpt2;
+pub(crate) mod growth;
 mod placed;
 mod sentencepiece;
 mod tiktoken;
@@ -199,10 +200,10 @@ impl Source {
         if !matches!(self.form, Form::Json(_)) {
             placed::place(&mut value, &facts.added).map_err(failed)?;
         }
-        ["normalizer", "pre_tokenizer", "decoder"]
-            .iter()
-            .for_each(|part| dialect::translate(&mut value[part]));
-        charsmap::check(&value["normalizer"]).map_err(failed)?;
+        for part in ["normalizer", "pre_tokenizer", "decoder"] {
+            growth::check(&value[part]).map_err(|e| failed(format!("{part}: {e}")))?;
+            dialect::translate(&mut value[part]);
+        }
         frame::check(&value["post_processor"]).map_err(failed)?;
         value["truncation"] = Value::Null;
         value["padding"] = Value::Null;
