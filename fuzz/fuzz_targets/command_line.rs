@@ -1,6 +1,6 @@
-//! Words of a command line and, behind 0xFF, a TOML file of flags: the first byte chooses the program, or a file in which a training
-//! run's data is named. Refused, or every option can be read; for a training run, also how it is spread: stages' lists and layouts,
-//! ranges, blends.
+//! Words of a command line and, behind 0xFF, a TOML file of flags: the first byte chooses the program, or a file in which a
+//! training run's data is named. Refused, or every option can be read; for a training run, also how it is spread: stages'
+//! lists and layouts, ranges, blends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 const MAGIC: usize = 8;
 const TEXTS: [&str; 2] = ["the cat sat, wörld 12 \u{1F600}\n  x</s>", "at at at"];
 
-/// A small tokenizer with a field that is long enough for it to be worth keeping, and parsed sooner than white space, since most inputs
-/// are ignored and it is built again; and the file that it is kept in.
+/// A small tokenizer with a field that is long enough for it to be worth keeping, and parsed sooner than white space, since
+/// most inputs are ignored and it is built again; and the file that it is kept in.
 static SCRATCH: LazyLock<(Scratch, PathBuf, Vec<u8>)> = LazyLock::new(|| {
     let scratch = Scratch::new();
     let folder = scratch.path("tokenizer");

@@ -1,6 +1,7 @@
-//! Small files that runs and tools leave or are given, of any bytes; the first byte chooses: traces, metrics and progress of a
-//! run and what a report says of them, ready samples, index files of datasets, manifests, descriptions of datasets, template files, questions of a benchmark,
-//! the index of a Hugging Face folder, `generation_config.json`, `hf_layout.json`, splits and blends.
+//! Small files that runs and tools leave or are given, of any bytes; the first byte chooses: traces, metrics and progress of
+//! a run and what a report says of them, ready samples, index files of datasets, manifests, descriptions of datasets,
+//! template files, questions of a benchmark, the index of a Hugging Face folder, `generation_config.json`, `hf_layout.json`,
+//! splits and blends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! A file in a distributed checkpoint that Megatron-Core or torch wrote: the first byte chooses the sample and the file. `.metadata`
-//! and `common.pt` have any bytes; those of the chunks, most of which are elements, are changed in places.
+//! A file in a distributed checkpoint that Megatron-Core or torch wrote: the first byte chooses the sample and the file.
+//! `.metadata` and `common.pt` have any bytes; those of the chunks, most of which are elements, are changed in places.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
