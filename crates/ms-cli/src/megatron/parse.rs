@@ -1,5 +1,4 @@
-//! The parser: Python's argparse, with abbreviations only where upstream's parser takes them, plus what a friendly tool
-//! tolerates.
+//! The parser: Python's argparse with abbreviations off, plus what a friendly tool tolerates.
 //!
 //! Rules, as upstream's parsers follow them: later duplicates win; a token that looks like a negative number is
 //! a value; a token that starts with `-` and holds a space is a value; `*` and `+` take tokens up to the next
@@ -224,28 +223,7 @@ fn as_flag<'a>(
     if negative_number(token) || token.contains(' ') {
         return Ok(None);
     }
-    let (name, value) = token.split_once('=').map_or((token, None), |(name, value)| (name, Some(value)));
-    if let Some(flag) = abbreviated(name, line, upstream)? {
-        return Ok(Some((flag, value)));
-    }
     Err(unknown(token.split('=').next().unwrap_or(token), line, upstream))
-}
-
-/// The only flag of upstream's program that begins with `name`, if its parser takes abbreviations: those of preprocessing and
-/// of head's conversion, which are made without `allow_abbrev=False`.
-fn abbreviated(name: &str, line: &'static Line, upstream: Upstream) -> Result<Option<&'static Flag>, Usage> {
-    let taken =
-        line.program == Program::Preprocess || line.program == Program::Convert && upstream == Upstream::Head;
-    if !taken || name.len() < 3 {
-        return Ok(None);
-    }
-    let theirs = |flag: &&Flag| !flag.ours && flag.flag.starts_with(name);
-    let mut begun = line.flags(upstream).filter(theirs);
-    let Some(flag) = begun.next() else { return Ok(None) };
-    if let Some(other) = begun.find(|other| other.flag != flag.flag) {
-        refuse!("{name}: expected one flag's beginning, found that of {} and {}", flag.flag, other.flag);
-    }
-    Ok(Some(flag))
 }
 
 fn read(

@@ -109,24 +109,6 @@ fn abbreviations_are_unknown_and_get_a_suggestion() {
 }
 
 #[test]
-fn abbreviations_are_taken_where_upstreams_parser_takes_them() {
-    let keys = |argv: &[&str]| {
-        parse(idle(Program::Preprocess), argv.iter().copied()).unwrap().value("json_keys").cloned()
-    };
-    assert_eq!(keys(&["--json-key", "content", "title"]), Some(json!(["content", "title"])));
-    assert_eq!(keys(&["--json-k=content"]), Some(json!(["content"])));
-    assert_eq!(
-        refusal(idle(Program::Preprocess), &["--tokenizer-n", "x"]),
-        "--tokenizer-n: expected one flag's beginning, found that of --tokenizer-name-or-path and --tokenizer-not-use-fast"
-    );
-    let convert = idle(Program::Convert);
-    let found = parse(convert, ["--upstream", "head", "--target-tensor", "2"]).unwrap();
-    assert_eq!(found.value("target_tensor_parallel_size"), Some(&json!(2)));
-    let said = refusal(convert, &["--target-tensor", "2"]);
-    assert!(said.starts_with("unknown flag --target-tensor"), "{said}");
-}
-
-#[test]
 fn a_flag_of_the_other_version_names_that_version() {
     assert_eq!(
         refusal(trainer(), &["--grad-reduce-in-bf16"]),
