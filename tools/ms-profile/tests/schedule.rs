@@ -54,7 +54,7 @@ fn a_long_schedule_is_folded_and_an_impossible_one_refused() {
     let refused =
         schedule("--pipeline-model-parallel-size 4 --micro-batches 3 --schedules-method dualpipev").code(2);
     let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(message.contains("--micro-batches 3") && message.contains("at least 8"), "{message}");
+    assert!(message.contains("--micro-batches 3") && message.contains("at least 7"), "{message}");
 }
 
 #[test]
