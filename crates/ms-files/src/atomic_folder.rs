@@ -19,6 +19,8 @@ pub struct AtomicFolder {
     lock: Option<File>,
     /// Leftovers of a failure are kept for the next run.
     resumable: bool,
+    /// Whether what is at the target goes.
+    replaces: bool,
 }
 
 /// Name of the file that says what is being written.
@@ -49,10 +51,10 @@ impl AtomicFolder {
     fn begin(target: &Path, replace: bool) -> Result<Self> {
         let temporary = Self::temporary_of(target);
         let path = temporary.join(LOCK);
+        if !replace && target.exists() && !is_empty_folder(target) {
+            return Err(Error::io(target, "replace")(ErrorKind::AlreadyExists.into()));
+        }
         loop {
-            if !replace && target.exists() && !is_empty_folder(target) {
-                return Err(Error::io(target, "replace")(ErrorKind::AlreadyExists.into()));
-            }
             fs::create_dir_all(&temporary).map_err(Error::io(&temporary, "create"))?;
             let lock = match File::options().create(true).truncate(false).write(true).open(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -63,17 +65,30 @@ impl AtomicFolder {
                 let busy = io::Error::new(ErrorKind::ResourceBusy, "another process is writing it now");
                 return Err(Error::io(target, "lock")(busy));
             }
-            // The one before may have finished meanwhile: then this lock is in no folder any more.
-            if path.exists() {
-                return Ok(Self {
-                    target: target.to_owned(),
-                    temporary,
-                    done: false,
-                    lock: Some(lock),
-                    resumable: false,
-                });
+            // The one before may have finished meanwhile: then the lock is in its folder, or the folder is another one.
+            if !is_at(&lock, &path) {
+                continue;
             }
+            let folder = Self {
+                target: target.to_owned(),
+                temporary,
+                done: false,
+                lock: Some(lock),
+                resumable: false,
+                replaces: replace,
+            };
+            folder.check_target()?;
+            return Ok(folder);
         }
+    }
+
+    /// # Errors
+    /// If something is where the folder is to be, and it does not replace it.
+    fn check_target(&self) -> Result<()> {
+        if !self.replaces && self.target.exists() && !is_empty_folder(&self.target) {
+            return Err(Error::io(&self.target, "replace")(ErrorKind::AlreadyExists.into()));
+        }
+        Ok(())
     }
 
     /// Removes everything but the lock.
@@ -129,17 +144,20 @@ impl AtomicFolder {
         if sync {
             sync_tree(&self.temporary)?;
         }
-        let lock = self.temporary.join(LOCK);
-        // Held until the folder has its name, where an open file can be removed.
+        self.check_target()?;
+        // Held until the folder has its name, where a folder with an open file can be renamed: who waits for it must not find
+        // the folder without a lock.
         let _held = self.lock.take().filter(|_| cfg!(unix));
-        fs::remove_file(&lock).map_err(Error::io(&lock, "remove"))?;
         if self.target.exists() {
             replace(&self.temporary, &self.target)?;
         } else {
             fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target, "rename to"))?;
         }
         self.done = true;
+        let lock = self.target.join(LOCK);
+        fs::remove_file(&lock).map_err(Error::io(&lock, "remove"))?;
         if sync {
+            sync_folder(&self.target)?;
             sync_folder(folder_of(&self.target))?;
         }
         Ok(())
@@ -168,6 +186,19 @@ fn is_held(lock: &File) -> bool {
         }
         held
     })
+}
+
+/// Whether the open file is the one at `path`.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = |of: io::Result<fs::Metadata>| of.ok().map(|of| (of.dev(), of.ino()));
+    place(file.metadata()).is_some_and(|here| place(fs::metadata(path)) == Some(here))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
 }
 
 /// Removes files that were being written when a process was killed.
@@ -289,7 +320,7 @@ mod tests {
     #[test]
     fn who_waits_for_a_folder_that_is_finished_finds_it() {
         let root = tempfile::tempdir().unwrap();
-        for round in 0..20 {
+        for round in 0..200 {
             let target = root.path().join(format!("out{round}"));
             let folder = AtomicFolder::create(&target, false).unwrap();
             fs::write(folder.path().join("a"), b"1").unwrap();
@@ -301,6 +332,19 @@ mod tests {
             assert_eq!(refused.source.kind(), ErrorKind::AlreadyExists, "{refused}");
             assert_eq!(fs::read_dir(&target).unwrap().count(), 1);
         }
+    }
+
+    #[test]
+    fn what_another_has_finished_meanwhile_is_not_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("out");
+        let folder = AtomicFolder::create(&target, false).unwrap();
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("a"), b"1").unwrap();
+        let refused = folder.commit(false).unwrap_err();
+        assert_eq!(refused.source.kind(), ErrorKind::AlreadyExists, "{refused}");
+        assert_eq!(fs::read(target.join("a")).unwrap(), b"1");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
     #[test]
