@@ -53,6 +53,7 @@ impl MessageFabric {
     pub(crate) fn end(&self, failure: Option<&str>, patience: Duration) -> bool {
         let mut note = vec![if failure.is_some() { FAILED } else { ENDED }];
         note.extend(failure.unwrap_or_default().as_bytes());
+        self.progress.gate.close();
         self.tell(&note);
         self.mailbox.wait_for_ends(self.world - 1, patience)
     }
@@ -274,8 +275,10 @@ impl Communicator for MessageComm {
         let (arena, shape) = (t.arena().clone(), t.shape());
         let reduced = {
             let (mut pending, arena) = (pending.clone(), arena.clone());
+            let gate = Arc::clone(&self.progress.gate);
             self.progress.begin(move |by_rank| {
                 pending.eager = by_rank;
+                gate.pass(rank, || ())?;
                 let own = part(numel, rank, size);
                 let mine = t.slice_flat(own.start, [own.len()])?;
                 drop(t);
@@ -283,9 +286,8 @@ impl Communicator for MessageComm {
                 drop(mine);
                 let sum = reduce(&arena, &all, 0, own.len(), op)?;
                 drop(all);
-                for to in pending.group.others() {
-                    pending.post(to, 1, sum.dtype(), &[own.len()], sum.bytes());
-                }
+                let send = |to| pending.post(to, 1, sum.dtype(), &[own.len()], sum.bytes());
+                gate.pass(rank, || pending.group.others().for_each(send))?;
                 Ok(sum)
             })
         };

@@ -296,7 +296,7 @@ impl MpiRun {
             return std::mem::forget(universe);
         }
         drop(fabric);
-        // The sender ends with the last communicator, which the caller has already dropped.
+        // The sender ends with the last communicator, which the caller has already dropped, and the last step of one.
         let _ = sender.join();
         stop.store(true, Ordering::Relaxed);
         let _ = receiver.join();

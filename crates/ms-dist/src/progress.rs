@@ -1,6 +1,6 @@
 //! Steps of collectives that others need while this rank still computes.
 
-use crate::Result;
+use crate::{Error, Result};
 use ms_core::Tensor;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Sender, channel};
@@ -50,16 +50,44 @@ impl Step {
     }
 }
 
+/// Whether this rank may still send: what it says last is that it has ended, and nobody takes what comes behind.
+#[derive(Default)]
+pub(crate) struct Gate(Mutex<bool>);
+
+impl Gate {
+    /// Nothing passes any more.
+    pub(crate) fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// Does `work` unless the gate is closed, which waits for it.
+    ///
+    /// # Errors
+    /// If it is closed.
+    pub(crate) fn pass(&self, rank: usize, work: impl FnOnce()) -> Result<()> {
+        let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            return Err(Error::PeerFailed { rank, reason: "it has ended".to_owned() });
+        }
+        work();
+        Ok(())
+    }
+}
+
 /// The thread that does steps in the order in which they were begun. It starts with the first step, and ends after the last
 /// one if nobody can begin another.
 #[derive(Default)]
-pub(crate) struct Progress(Mutex<Option<Sender<Arc<Step>>>>);
+pub(crate) struct Progress {
+    steps: Mutex<Option<Sender<Arc<Step>>>>,
+    /// What steps send passes it.
+    pub(crate) gate: Arc<Gate>,
+}
 
 impl Progress {
     /// Begins `work`.
     pub(crate) fn begin(&self, work: impl FnOnce(bool) -> Result<Tensor> + Send + 'static) -> Arc<Step> {
         let step = Arc::new(Step { state: Mutex::new(State::Open(Box::new(work))), done: Condvar::new() });
-        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = steps.get_or_insert_with(|| {
             let (steps, begun) = channel::<Arc<Step>>();
             // Without the thread, whoever waits does the work.

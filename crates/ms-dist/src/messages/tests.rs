@@ -162,6 +162,26 @@ fn what_a_rank_begins_is_over_on_the_others_before_it_waits_for_it() {
 }
 
 #[test]
+fn a_rank_that_has_ended_sends_no_part_of_what_it_had_begun() {
+    let mailboxes = mailboxes(2);
+    let t = Tensor::from_slice(&Arena::default(), [60_000], &[1f32; 60_000]).unwrap();
+    let first = fabric(&mailboxes, 0);
+    let begun = first.group(&[0, 1]).unwrap().all_reduce("t", t, ReduceOp::Sum).unwrap();
+    first.end(Some("it failed"), Duration::ZERO);
+    // Now the other's part comes, which was on its way.
+    let payload = Tensor::from_slice(&Arena::default(), [30_000], &[1f32; 30_000]).unwrap();
+    let step = Topic::Collective { sequence: 0, step: 0 };
+    let call = "all_reduce(sum) of t (60000 x f32)";
+    let bytes = encode(group_key(&[0, 1], 1), step, call, DType::F32, &[30_000], payload.bytes());
+    mailboxes[0].deliver(1, &bytes);
+    let said = begun.wait().unwrap_err().to_string();
+    assert!(said.contains("it has ended"), "{said}");
+    let sent =
+        mailboxes[1].wait((group_key(&[0, 1], 1), 0, Topic::Collective { sequence: 0, step: 1 }), None);
+    assert!(sent.is_err(), "a part that came after the end");
+}
+
+#[test]
 fn ranks_that_disagree_are_an_error_with_both_calls() {
     let said = run(2, |fabric| {
         let comm = fabric.group(&[0, 1]).unwrap();

@@ -35,16 +35,20 @@ pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
     let (mut branches, mut bytes) = (0, 0);
+    let mut after_trim = false;
     while let Some(at) = opening(rest) {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
-        bytes += before.len();
+        // Blanks that a tag takes away are in no output.
+        let shown = if after_trim { before.trim_start() } else { before };
+        bytes += if tag[2..].starts_with('-') { shown.trim_end().len() } else { shown.len() };
         let length = match &tag[..2] {
             "{#" => tag.find("#}").map(|end| end + 2),
             opening => code_end(&tag[2..], if opening == "{%" { "%}" } else { "}}" }).map(|end| end + 4),
         };
         let (tag, behind) = tag.split_at(length.unwrap_or(tag.len()));
         rest = behind;
+        after_trim = length.is_some() && tag[..tag.len() - 2].ends_with('-');
         if tag.starts_with("{#") {
             out.push_str(tag);
             continue;
@@ -483,5 +487,7 @@ mod tests {
     fn a_template_of_many_tags_is_read_once() {
         let source = "{% if 1 %}{% endif %}".repeat(100_000);
         assert_eq!(prepared(&source).unwrap().0.len(), source.len());
+        // Blanks that tags take away are not counted: 'a', 'b ' and the line's end are.
+        assert_eq!(prepared("a {%- if x -%}  b {% endif %}\n").unwrap().1, 4);
     }
 }

@@ -18,8 +18,17 @@ pub(super) fn check(part: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A pattern without these finds one character at least.
-const EMPTY: [char; 8] = ['*', '?', '{', '|', '^', '$', '(', '\\'];
+/// Whether a pattern may find no character at all: between any two then. `\\d` and the like find one.
+fn may_be_empty(pattern: &str) -> bool {
+    let (mut rest, mut escaped) = (pattern.chars(), false);
+    let special = |c: char| matches!(c, '*' | '?' | '{' | '|' | '^' | '$');
+    pattern.is_empty()
+        || rest.any(|c| {
+            let place = std::mem::take(&mut escaped);
+            escaped = !place && c == '\\';
+            if place { matches!(c, 'b' | 'B' | 'A' | 'z' | 'Z' | 'G' | 'K' | 'Q') } else { special(c) }
+        })
+}
 
 /// How many times as many characters the steps can make of a text.
 fn growth(part: &Value) -> Result<usize, String> {
@@ -28,20 +37,24 @@ fn growth(part: &Value) -> Result<usize, String> {
         Value::Array(items) => items.iter().collect(),
         _ => return Ok(1),
     };
+    // Whatever else such a part has.
+    let table = part["precompiled_charsmap"].as_str().map_or(Ok(1), charsmap::check)?;
     let own = match part["type"].as_str() {
         _ if part["content"].is_string() && part["pattern"].is_object() => {
             let count = |text: &Value| text.as_str().map_or(0, |text| text.chars().count());
             let (content, text) = (count(&part["content"]), count(&part["pattern"]["String"]));
-            let pattern = part["pattern"]["Regex"].as_str().unwrap_or_default();
             match text {
-                // Found between any two characters, if it can be empty.
-                0 if pattern.is_empty() || pattern.contains(EMPTY) => content + 1,
+                0 if may_be_empty(part["pattern"]["Regex"].as_str().unwrap_or_default()) => content + 1,
                 text => content.div_ceil(text.max(1)),
             }
         }
-        Some("ByteLevel") => 2,
-        _ => part["precompiled_charsmap"].as_str().map_or(Ok(1), charsmap::check)?,
+        // Unicode's longest: U+FDFA and U+1F82; letters that have two more in lower case; ideographs between blanks.
+        Some("NFKC" | "NFKD") => 18,
+        Some("NFD" | "ByteLevel") => 4,
+        Some("Lowercase" | "BertNormalizer") => 3,
+        _ => 1,
     };
+    let own = own.max(table);
     steps.into_iter().try_fold(own.max(1), |times, step| Ok(times.saturating_mul(growth(step)?)))
 }
 
@@ -61,9 +74,12 @@ mod tests {
         assert_eq!(growth(&replace(regex("[\u{622}\u{623}]"), "\u{627}")), Ok(1));
         assert_eq!(growth(&replace(regex(" {2,}"), " ")), Ok(2));
         assert_eq!(growth(&replace(regex(r"\s+"), "")), Ok(1));
+        assert_eq!(growth(&replace(regex(r"(\.)\?"), "!")), Ok(1));
+        assert_eq!(growth(&json!([{"type": "NFKC"}, {"type": "Lowercase"}, {"type": "ByteLevel"}])), Ok(216));
+        assert!(check(&json!(vec![json!({"type": "NFKD"}); 4])).is_err());
         assert!(check(&replace(text("a"), &"x".repeat(MOST))).is_ok());
         let refused = "its steps can make a text 32768 times as long, at most 16384 times are taken";
-        for step in [replace(text("a"), "aa"), replace(regex(""), "a"), json!({"type": "ByteLevel"})] {
+        for step in [replace(text("a"), "aa"), replace(regex(""), "a"), replace(regex(r"\b"), "a")] {
             let steps = |count| json!({"type": "Sequence", "normalizers": vec![step.clone(); count]});
             assert!(check(&steps(14)).is_ok());
             assert_eq!(check(&steps(15)).unwrap_err(), refused);
@@ -80,6 +96,11 @@ mod tests {
         };
         assert_eq!(growth(&wrap(1)), Ok(2));
         assert!(check(&wrap(MOST)).is_ok());
+        let mut damaged = json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+        assert!(check(&damaged).is_err());
+        damaged["content"] = json!("x");
+        damaged["pattern"] = json!({"String": "q"});
+        assert!(check(&damaged).is_err());
         assert!(check(&wrap(MOST + 1)).unwrap_err().contains("16385 times as long"));
     }
 }
