@@ -20,8 +20,8 @@ pub enum ReduceOp {
 /// started them: for example, a short exchange between long ones.
 ///
 /// Between processes, a rank's part is in transit once the collective has started, and a thread reduces its parts of large
-/// all-reduces in their order, so the others can finish while it continues to compute and waits later. Threaded ranks read each other's
-/// tensors in place, so every rank waits for all.
+/// all-reduces in their order, so the others can finish while it continues to compute and waits later. Threaded ranks read
+/// each other's tensors in place, so every rank waits for all.
 #[must_use = "a collective finishes only when it is waited for"]
 pub struct Pending(Box<dyn FnOnce() -> Result<Tensor> + Send>);
 
