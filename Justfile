@@ -34,7 +34,7 @@ mpi:
     cargo test --workspace --features {{with-mpi}} --locked --test mpi --test ranks -- --nocapture
     cargo test --workspace --features {{with-mpi}} --locked --test emulator mpi
 
-# The kernels' tests on aarch64 (portable bodies), performed by qemu. Needs Debian's gcc-aarch64-linux-gnu and qemu-user.
+# The kernels' tests on aarch64, performed by qemu. Needs Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user.
 aarch64:
     rustup target add aarch64-unknown-linux-gnu
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

@@ -1,6 +1,6 @@
 //! Matrix products at the shapes of small language models, as a share of the multiply-add peak.
 //!
-//! `cargo bench -p ms-kernels --bench matmul -- [--json] [--threads N] [--arithmetic pair|tile32] [--quick] [bf16|f32]
+//! `cargo bench -p ms-kernels --bench matmul -- [--json] [--threads N] [--arithmetic pair|tile32|bfdot] [--quick] [bf16|f32]
 //! [nt|nn|tn]`
 #![allow(clippy::print_stdout)] // its output
 

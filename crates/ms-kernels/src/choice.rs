@@ -84,7 +84,7 @@ impl Choice {
     }
 }
 
-/// Measures every candidate of `asked`, or of both orders: the instruction sets of this processor that have a body of
+/// Measures every candidate of `asked`, or of all orders: the instruction sets of this processor that have a body of
 /// their own for the order.
 pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
     let available = Isa::all_available();
@@ -96,11 +96,16 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
                 // weights of eight bits.
                 (_, Isa::Avx512) if available.contains(&Isa::Avx512Convert) => false,
                 (Arithmetic::Pair, Isa::Avx512Convert) => !available.contains(&Isa::Amx),
-                (Arithmetic::Pair, _) | (Arithmetic::Tile32, Isa::Amx) => true,
-                // The dot instruction has another order.
-                (Arithmetic::Tile32, Isa::Avx512Bf16) => false,
+                // These instructions have another order; without them it is the set before.
+                (Arithmetic::Pair | Arithmetic::Tile32, Isa::NeonBf16)
+                | (Arithmetic::Tile32, Isa::Avx512Bf16) => false,
+                (Arithmetic::Pair, _)
+                | (Arithmetic::Tile32, Isa::Amx)
+                | (Arithmetic::Bfdot, Isa::NeonBf16) => true,
                 // An order that was not requested is a candidate only if an instruction implements it.
                 (Arithmetic::Tile32, _) => asked.is_some(),
+                // The latest stands for all that have the same loops.
+                (Arithmetic::Bfdot, _) => asked.is_some() && available.last() == Some(&isa),
             };
             if is_candidate {
                 candidates.push(Choice { isa, arithmetic });
@@ -284,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_candidate_of_this_processor_gives_the_bits_of_the_plain_loops() {
-        for asked in [None, Some(Arithmetic::Pair), Some(Arithmetic::Tile32)] {
+        for asked in Arithmetic::ALL.into_iter().map(Some).chain([None]) {
             let rates = rates(asked);
             assert!(!rates.is_empty());
             for rate in rates {

@@ -15,14 +15,14 @@ pub enum CpuError {
     },
     /// No instruction set has this name.
     #[error(
-        "unknown instruction set \"{name}\", expected portable, avx2, avx512, avx512convert, avx512bf16 or amx"
+        "unknown instruction set \"{name}\", expected portable, neon, neonbf16, avx2, avx512, avx512convert, avx512bf16 or amx"
     )]
     IsaName {
         /// The name that was given.
         name: String,
     },
     /// No order of sums has this name.
-    #[error("unknown arithmetic \"{name}\", expected pair or tile32")]
+    #[error("unknown arithmetic \"{name}\", expected pair, tile32 or bfdot")]
     ArithmeticName {
         /// The name that was given.
         name: String,

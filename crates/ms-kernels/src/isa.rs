@@ -7,11 +7,16 @@ use crate::{CpuError, Result};
 
 /// An instruction set for which kernels are compiled.
 ///
-/// Results have the same bits on all of them, for a given [`Arithmetic`].
+/// Results have the same bits on all of them, for a given [`Arithmetic`]. Between the two architectures there is an exception:
+/// whether a result is too small to be normal, and so zero, x86-64 judges after rounding and aarch64 before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
     /// Whatever the compiler assumes of the target; slow on x86, where it means SSE2 without fused multiply-add.
     Portable,
+    /// aarch64 with vectors of four lanes, which all of its processors have.
+    Neon,
+    /// [`Isa::Neon`] with instructions on bf16, for bf16 products in [`Arithmetic::Bfdot`].
+    NeonBf16,
     /// x86-64 with AVX2 and FMA.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
@@ -36,11 +41,14 @@ pub enum Arithmetic {
     Pair,
     /// 32 terms at a time, even and odd ones apart, then joined and added to the sum: the order of `tdpbf16ps`.
     Tile32,
+    /// Pairs of terms rising, the two products first added to each other, all sums rounded to odd: the order of `bfdot` and
+    /// `bfmmla` on aarch64.
+    Bfdot,
 }
 
 impl Arithmetic {
-    /// Both.
-    pub const ALL: [Arithmetic; 2] = [Arithmetic::Pair, Arithmetic::Tile32];
+    /// All of them.
+    pub const ALL: [Arithmetic; 3] = [Arithmetic::Pair, Arithmetic::Tile32, Arithmetic::Bfdot];
 }
 
 impl fmt::Display for Arithmetic {
@@ -48,6 +56,7 @@ impl fmt::Display for Arithmetic {
         f.write_str(match self {
             Arithmetic::Pair => "pair",
             Arithmetic::Tile32 => "tile32",
+            Arithmetic::Bfdot => "bfdot",
         })
     }
 }
@@ -63,9 +72,17 @@ impl FromStr for Arithmetic {
 }
 
 impl Isa {
-    /// All of them, slowest first.
-    pub const ALL: [Isa; 6] =
-        [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Convert, Isa::Avx512Bf16, Isa::Amx];
+    /// All of them, those of an architecture slowest first.
+    pub const ALL: [Isa; 8] = [
+        Isa::Portable,
+        Isa::Neon,
+        Isa::NeonBf16,
+        Isa::Avx2,
+        Isa::Avx512,
+        Isa::Avx512Convert,
+        Isa::Avx512Bf16,
+        Isa::Amx,
+    ];
 
     /// The latest instruction set of this processor; [`crate::choice`] knows which one is the fastest.
     pub fn detect() -> Self {
@@ -88,7 +105,11 @@ impl Isa {
 
     /// The summation order of bf16 products that is fastest with this instruction set.
     pub fn arithmetic(self) -> Arithmetic {
-        if self == Isa::Amx { Arithmetic::Tile32 } else { Arithmetic::Pair }
+        match self {
+            Isa::Amx => Arithmetic::Tile32,
+            Isa::NeonBf16 => Arithmetic::Bfdot,
+            _ => Arithmetic::Pair,
+        }
     }
 
     /// Whether this processor has it.
@@ -105,6 +126,7 @@ impl Isa {
             };
             match self {
                 Isa::Portable => true,
+                Isa::Neon | Isa::NeonBf16 => false,
                 Isa::Avx2 => avx2(),
                 Isa::Avx512 => avx512(),
                 Isa::Avx512Convert | Isa::Avx512Bf16 => avx512() && is_x86_feature_detected!("avx512bf16"),
@@ -113,7 +135,15 @@ impl Isa {
                 }
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        {
+            match self {
+                Isa::Portable | Isa::Neon => true,
+                Isa::NeonBf16 => std::arch::is_aarch64_feature_detected!("bf16"),
+                _ => false,
+            }
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
             self == Isa::Portable
         }
@@ -133,6 +163,8 @@ impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Isa::Portable => "portable",
+            Isa::Neon => "neon",
+            Isa::NeonBf16 => "neonbf16",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Avx512Convert => "avx512convert",
@@ -166,7 +198,7 @@ macro_rules! instances {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
                 fn avx512 $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? { $body($($arg),*) }
                 match isa {
-                    $crate::Isa::Portable => $body($($arg),*),
+                    $crate::Isa::Portable | $crate::Isa::Neon | $crate::Isa::NeonBf16 => $body($($arg),*),
                     // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
                     $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
                     $crate::Isa::Avx512 | $crate::Isa::Avx512Convert | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
@@ -198,11 +230,11 @@ mod tests {
             assert_eq!(arithmetic.to_string().parse::<Arithmetic>(), Ok(arithmetic));
         }
         let error = "pairs".parse::<Arithmetic>().unwrap_err().to_string();
-        assert_eq!(error, "unknown arithmetic \"pairs\", expected pair or tile32");
+        assert_eq!(error, "unknown arithmetic \"pairs\", expected pair, tile32 or bfdot");
         let error = "sse9".parse::<Isa>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown instruction set \"sse9\", expected portable, avx2, avx512, avx512convert, avx512bf16 or amx"
+            "unknown instruction set \"sse9\", expected portable, neon, neonbf16, avx2, avx512, avx512convert, avx512bf16 or amx"
         );
     }
 

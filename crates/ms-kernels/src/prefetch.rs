@@ -10,9 +10,28 @@ macro_rules! request {
             // SAFETY: a hint, which reads nothing.
             unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::$hint }>($at.cast()) };
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        {
+            // SAFETY: a hint, which reads nothing.
+            unsafe {
+                std::arch::asm!(concat!("prfm ", aarch64_hint!($hint), ", [{}]"), in(reg) $at,
+                    options(nostack, preserves_flags, readonly));
+            }
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = $at;
     }};
+}
+
+/// What aarch64 calls a hint.
+#[cfg(target_arch = "aarch64")]
+macro_rules! aarch64_hint {
+    (_MM_HINT_T0) => {
+        "pldl1keep"
+    };
+    (_MM_HINT_T1) => {
+        "pldl2keep"
+    };
 }
 
 /// Asks for the line of something that is read or written soon.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 options! {
     /// Where and how values are computed.
     pub struct Compute in "Parallelism" {
-        arithmetic: Option<String> = "--arithmetic", "summation order of bf16 matrix products; to repeat the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that of the instruction set)", group = "Precision", own = own_of("arithmetic", "null", "pair,tile32");
+        arithmetic: Option<String> = "--arithmetic", "summation order of bf16 matrix products; to repeat the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that of the instruction set)", group = "Precision", own = own_of("arithmetic", "null", "pair,tile32,bfdot");
         device: String = "--device", "device to compute on", own = own_of("device", "\"cpu\"", "cpu,npu");
         threads: Option<usize> = "--threads", "number of threads to compute with", range = "[1,1024]", own = own("threads");
     }

@@ -1,7 +1,7 @@
 //! A whole training step: tokens per second and share of the machine's peak, by the CPU time of all threads divided by their
 //! number.
 //!
-//! `cargo bench -p ms-trainer --bench step [-- --json] [--size=A] [--threads=N] [--arithmetic=pair|tile32]`. The sizes are
+//! `cargo bench -p ms-trainer --bench step [-- --json] [--size=A] [--threads=N] [--arithmetic=pair|tile32|bfdot]`. The sizes are
 //! those of the project's targets: A (hidden 384, 6 layers, 6 heads, FFN 1024, 512 tokens x 4, vocabulary 32000, tied) and B
 //! (768, 12, 12 heads in 4 groups, 2048, 1024 x 2). E is A with eight experts of 512, top-2, so that a token is multiplied by
 //! as many weights as in A. Before anything is timed, ten steps must have lowered the loss on a repeated batch.
@@ -35,7 +35,7 @@ fn main() {
     let only = args.iter().find_map(|a| a.strip_prefix("--size=").map(str::to_owned));
     let value = |name: &str| args.iter().find_map(|a| a.strip_prefix(name).map(str::to_owned));
     let threads: usize = value("--threads=").map_or(1, |n| n.parse().expect("--threads=N"));
-    let asked = value("--arithmetic=").map(|name| name.parse().expect("--arithmetic=pair or tile32"));
+    let asked = value("--arithmetic=").map(|name| name.parse().expect("--arithmetic=pair, tile32 or bfdot"));
     let choice = Choice::of_process(asked, None).expect("MS_ISA names an instruction set of this machine");
     for s in SIZES.iter().filter(|s| only.as_deref().is_none_or(|o| o == s.name)) {
         for dtype in [DType::Bf16, DType::F32] {

@@ -29,7 +29,7 @@ fn the_machine_is_described_for_every_instruction_set_it_has() {
     let bodies = best["bf16_products"].as_array().unwrap();
     let chosen = |body: &&Value| body["isa"] == best["isa"] && body["arithmetic"] == best["arithmetic"];
     assert_eq!(bodies.iter().filter(chosen).count(), 1, "{best}");
-    for order in ["pair", "tile32"] {
+    for order in ["pair", "tile32", "bfdot"] {
         assert!(bodies.iter().any(|body| body["arithmetic"] == order), "{order}: {best}");
     }
     for body in bodies {

@@ -152,10 +152,10 @@ fn begun(
 /// The choice of a rank: that of its machine, in an order of sums that all ranks have. Where machines differ that is the one
 /// that needs no special instruction.
 fn agreed(choice: Choice, ctx: &ParallelCtx, dtype: DType) -> Result<Choice> {
-    let tiles = f64::from(u8::from(choice.arithmetic == Arithmetic::Tile32));
-    let tiles = Tensor::from_slice(&Arena::default(), [1], &[tiles])?;
-    let tiles = ctx.world.all_reduce("arithmetic", tiles, ReduceOp::Sum)?.wait()?.as_slice::<f64>()?[0];
-    if tiles == 0.0 || tiles == ctx.world.size() as f64 {
+    let own = Arithmetic::ALL.map(|order| f64::from(u8::from(choice.arithmetic == order)));
+    let own = Tensor::from_slice(&Arena::default(), [own.len()], &own)?;
+    let ranks = ctx.world.all_reduce("arithmetic", own, ReduceOp::Sum)?.wait()?;
+    if ranks.as_slice::<f64>()?.contains(&(ctx.world.size() as f64)) {
         return Ok(choice);
     }
     if ctx.rank == 0 && dtype == DType::Bf16 {

@@ -45,7 +45,9 @@ impl Bench {
                 }
                 "--arithmetic" => {
                     asked = Some(
-                        args.next().and_then(|n| n.parse().ok()).expect("--arithmetic takes pair or tile32"),
+                        args.next()
+                            .and_then(|n| n.parse().ok())
+                            .expect("--arithmetic takes pair, tile32 or bfdot"),
                     );
                 }
                 word => filters.push(word.to_owned()),

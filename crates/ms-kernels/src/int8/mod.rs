@@ -15,6 +15,8 @@ mod avx2;
 mod avx512;
 mod body;
 mod many;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(test)]
 mod tests;
 
@@ -131,6 +133,11 @@ fn products(isa: Isa, sums: &mut [f32], x: Few<'_>, rows: &[u8], width: usize, m
     if isa >= Isa::Avx2 {
         // SAFETY: as above.
         return unsafe { avx2::products(sums, x, rows, width, m) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    if isa >= Isa::Neon && neon::is_available() {
+        // SAFETY: as above.
+        return unsafe { neon::products(sums, x, rows, width, m) };
     }
     for (sums, row) in sums.chunks_exact_mut(m).zip(rows.chunks_exact(width)) {
         any_products(isa, sums, x, row, width);

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::thread_cpu_seconds;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::Arithmetic;
 use crate::{Cpu, Isa};
 
@@ -33,7 +33,7 @@ pub(super) fn rate(cpu: &Cpu, least: f64, run: Loop) -> f64 {
 pub(super) fn f32_loop(isa: Isa) -> Loop {
     #[cfg(target_arch = "x86_64")]
     match isa {
-        Isa::Portable => portable,
+        Isa::Portable | Isa::Neon | Isa::NeonBf16 => portable,
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
         Isa::Avx2 => |rounds| unsafe { x86::avx2(rounds) },
         Isa::Avx512 | Isa::Avx512Convert | Isa::Avx512Bf16 | Isa::Amx => {
@@ -41,7 +41,12 @@ pub(super) fn f32_loop(isa: Isa) -> Loop {
             |rounds| unsafe { x86::avx512(rounds) }
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    {
+        // SAFETY: all of its processors have the instructions.
+        if isa == Isa::Portable { portable } else { |rounds| unsafe { aarch64::neon(rounds) } }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {
         let _ = isa;
         portable
@@ -59,6 +64,11 @@ pub(super) fn bf16_loop(cpu: &Cpu) -> Option<Loop> {
             return Some(|rounds| unsafe { crate::matmul::kernel::tile32::amx::tile_loop(rounds) });
         }
         _ => {}
+    }
+    #[cfg(target_arch = "aarch64")]
+    if (cpu.isa(), cpu.arithmetic()) == (Isa::NeonBf16, Arithmetic::Bfdot) {
+        // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
+        return Some(|rounds| unsafe { crate::matmul::kernel::bfdot::neon::register_loop(rounds) });
     }
     let _ = cpu;
     None
@@ -124,5 +134,26 @@ mod x86 {
         }
         black_box(acc);
         (rounds * CHAINS * 32 * 2) as f64
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use std::arch::aarch64::*;
+    use std::hint::black_box;
+
+    const CHAINS: usize = 24;
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn neon(rounds: usize) -> f64 {
+        let (a, b) = (vdupq_n_f32(black_box(0.999)), vdupq_n_f32(black_box(1e-3)));
+        let mut acc = [vdupq_n_f32(1.0); CHAINS];
+        for _ in 0..rounds {
+            for v in &mut acc {
+                *v = vfmaq_f32(b, *v, a);
+            }
+        }
+        black_box(acc);
+        (rounds * CHAINS * 4 * 2) as f64
     }
 }

@@ -7,8 +7,8 @@
 //! | [`Form::Tn`] | `Y[M,N] = A[K,M]ᵀ · B[K,N]` | gradient of the weight |
 //!
 //! Sums are in f32, in an order that does not depend on the instruction set: pairs of ascending `k`, the odd element of a
-//! pair first, one fused multiply-add each (the order of the bf16 dot-product instruction), or for bf16 in that of AMX tiles
-//! if the [`Cpu`] was made for [`crate::Arithmetic::Tile32`]. Form `Nt` with at most eight rows, a decoding step, is bound by
+//! pair first, one fused multiply-add each (the order of the bf16 dot-product instruction), or for bf16 in another
+//! order if the [`Cpu`] was made for it: [`crate::Arithmetic`]. Form `Nt` with at most eight rows, a decoding step, is bound by
 //! reading the weight and is summed over 32 interleaved chains instead.
 
 mod double;

@@ -1,5 +1,6 @@
 //! One element of a product, as the module documentation defines it.
 
+use super::kernel::bfdot;
 use super::kernel::tile32::{TILE_TERMS, model};
 use super::{Form, Mat};
 use crate::element::is_bf16;
@@ -28,6 +29,13 @@ pub(crate) fn element<E: Element>(
     if arithmetic == Arithmetic::Tile32 && is_bf16::<E>() {
         return (0..terms).step_by(TILE_TERMS).fold(start, |sum, first| {
             model::product(sum, (first..terms.min(first + TILE_TERMS)).map(|k| (left(k), right(k))))
+        });
+    }
+    if arithmetic == Arithmetic::Bfdot && is_bf16::<E>() {
+        let of = |k: usize| if k < terms { (left(k), right(k)) } else { (0.0, 0.0) };
+        return (0..terms.next_multiple_of(bfdot::GRANULE)).step_by(2).fold(start, |sum, k| {
+            let ((a, b), (next_a, next_b)) = (of(k), of(k + 1));
+            bfdot::add_pair(sum, [a, next_a], [b, next_b])
         });
     }
     let mut sum = start;

@@ -121,18 +121,18 @@ fn every_instruction_set_gives_the_canonical_sums_at_the_edges_of_tiles_and_bloc
 }
 
 #[test]
-fn every_instruction_set_gives_the_sums_of_tiles() {
+fn every_instruction_set_gives_the_sums_of_the_other_orders() {
     for form in FORMS {
         for (m, n, k) in
             [(5, 1, 1), (12, 32, 16), (33, 33, 33), (6, 17, 96), (70, 100, 97), (9, 40, 1030), (8, 3, 0)]
         {
             let case = Case::<bf16>::new(form, m, n, k, 1);
-            cpus_in(Arithmetic::Tile32, &[1, 3]).iter().for_each(|cpu| case.check(cpu));
+            for arithmetic in [Arithmetic::Tile32, Arithmetic::Bfdot] {
+                cpus_in(arithmetic, &[1, 3]).iter().for_each(|cpu| case.check(cpu));
+            }
         }
     }
     // What is f32 has one order.
-    let cpu = Cpu::with_arithmetic(2, Isa::detect(), Arithmetic::Tile32).unwrap();
-    let pair = Cpu::with_arithmetic(1, Isa::detect(), Arithmetic::Pair).unwrap();
     let case = Case::<f32>::new(Form::Nn, 13, 20, 70, 0);
     let product = |cpu: &Cpu| {
         let mut y = vec![0f32; 13 * 20];
@@ -140,18 +140,22 @@ fn every_instruction_set_gives_the_sums_of_tiles() {
             .unwrap();
         y
     };
-    assert_eq!(product(&cpu), product(&pair));
+    let [pair, tile32, bfdot] =
+        Arithmetic::ALL.map(|order| product(&Cpu::with_arithmetic(2, Isa::detect(), order).unwrap()));
+    assert_eq!([&tile32, &bfdot], [&pair; 2]);
 }
 
 #[test]
-fn what_is_too_small_is_zero_in_the_sums_of_tiles() {
+fn what_is_too_small_is_zero_in_the_sums_of_the_other_orders() {
     for form in FORMS {
         let mut case = Case::<bf16>::new(form, 33, 35, 97, 1);
         for (i, v) in case.a.iter_mut().chain(&mut case.b).enumerate() {
             // Products, partial sums and sums are normal, denormal or nothing.
             *v = bf16::from_f32(v.to_f32() * 2f32.powi(-56 - i as i32 % 12));
         }
-        cpus_in(Arithmetic::Tile32, &[1]).iter().for_each(|cpu| case.check(cpu));
+        for arithmetic in [Arithmetic::Tile32, Arithmetic::Bfdot] {
+            cpus_in(arithmetic, &[1]).iter().for_each(|cpu| case.check(cpu));
+        }
     }
 }
 
@@ -194,6 +198,8 @@ fn the_amx_kernels_give_the_sums_of_tiles_at_remainders_of_all_sizes() {
 fn the_number_of_threads_does_not_reach_the_bits() {
     let mut cpus = cpus(&[1, 2, 3, 5]);
     cpus.extend(cpus_in(Arithmetic::Tile32, &[1, 2, 3, 5]));
+    // In this order products of other sizes are on one and three threads.
+    cpus.extend(cpus_in(Arithmetic::Bfdot, &[2, 5]));
     for form in FORMS {
         // More than one unit in both directions.
         let case = Case::<bf16>::new(form, 530, 410, 19, 0);

@@ -23,7 +23,9 @@ macro_rules! narrowing_instances {
                     $body(unsafe { $crate::narrow::avx512::Wide::<true, false>::new() }, $($arg),*)
                 }
                 match isa {
-                    $crate::Isa::Portable => $body($crate::narrow::Plain, $($arg),*),
+                    $crate::Isa::Portable | $crate::Isa::Neon | $crate::Isa::NeonBf16 => {
+                        $body($crate::narrow::Plain, $($arg),*)
+                    }
                     // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
                     $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
                     // SAFETY: as above.

@@ -195,6 +195,8 @@ macro_rules! with_f32_kernel {
     ($isa:expr, $kernel:ident => $work:expr) => {{
         use $crate::matmul::kernel;
         match $isa {
+            #[cfg(target_arch = "aarch64")]
+            $crate::Isa::Neon | $crate::Isa::NeonBf16 => kernel::with!(kernel::neon::Neon, $kernel => $work),
             #[cfg(target_arch = "x86_64")]
             $crate::Isa::Avx2 => kernel::with!(kernel::avx2::Avx2, $kernel => $work),
             #[cfg(target_arch = "x86_64")]

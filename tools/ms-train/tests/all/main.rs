@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of a test fail and speak like the test itself
 
+mod arithmetic;
 mod data_flags;
 mod deepseek_v4;
 mod evaluation;

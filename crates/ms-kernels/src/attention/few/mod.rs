@@ -9,7 +9,9 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod body;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod prefetch;
 #[cfg(test)]
 mod tests;
@@ -79,7 +81,7 @@ impl<E: Element> Block<'_, E> {
     }
 
     /// Whether there are keys, no more than a block has, and all of them lie inside the array.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     fn is_inside(&self) -> bool {
         let last = |n: usize, stride: usize| n.checked_sub(1).and_then(|n| n.checked_mul(stride));
         let end = last(self.count, self.token_stride)
@@ -98,7 +100,7 @@ instances! {
 
 impl<'a, E: Element> Block<'a, E> {
     /// The same of bf16, if it is.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     fn pairs(self) -> Option<Block<'a, half::bf16>> {
         let Self { data, token_stride, group_stride, groups, heads_per_group, dim, count } = self;
         let data = is_bf16::<E>().then(|| bytemuck::cast_slice(data))?;
@@ -131,7 +133,12 @@ fn products<E: Element>(isa: Isa, scores: &mut [f32], queries: &[E], keys: Block
             // SAFETY: as above.
             return unsafe { avx2::products(scores, wide, keys, bytemuck::cast_slice(next)) };
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        if let (Some(keys), true) = (keys.pairs(), isa >= Isa::Neon) {
+            // SAFETY: as above.
+            return unsafe { neon::products(scores, wide, keys, bytemuck::cast_slice(next)) };
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = next;
         wide_products(isa, scores, wide, keys);
     });
@@ -152,7 +159,12 @@ fn mix<E: Element>(isa: Isa, sums: &mut [f32], weights: &[f32], values: Block<'_
             }
         };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    if let (Some(values), true) = (values.pairs(), isa >= Isa::Neon) {
+        // SAFETY: as above.
+        return unsafe { neon::mix(sums, weights, values, bytemuck::cast_slice(next)) };
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = next;
     any_mix(isa, sums.as_chunks_mut().0, weights, values);
 }

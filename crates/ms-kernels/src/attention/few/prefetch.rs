@@ -6,12 +6,12 @@
 use half::bf16;
 
 use super::Block;
+use crate::prefetch::{LINE, fetch_far};
 
 /// Bytes between what is prefetched and what is used.
 const DISTANCE: usize = 32 << 10;
 /// Bytes between the first and the second prefetch of a line: the processor drops some while too many are outstanding.
 const AGAIN: usize = 8 << 10;
-const LINE: usize = 64;
 
 /// Cache lines in the order in which they will be read; if `TWICE`, each is prefetched a second time nearer to its use.
 pub(super) struct Prefetch<const TWICE: bool> {
@@ -45,16 +45,12 @@ impl<const TWICE: bool> Prefetch<TWICE> {
     /// Prefetches one step's share into the second-level cache; the first is too small to hold them beside the keys in use.
     #[inline(always)]
     pub(super) fn step(&mut self) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         let lines = self.lines_per_step.min(self.left);
         for line in 0..lines {
             let line = self.at.wrapping_add(line * LINE);
-            // SAFETY: a prefetch may point anywhere.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T1>(line);
-                if TWICE {
-                    _mm_prefetch::<_MM_HINT_T1>(line.wrapping_sub(AGAIN));
-                }
+            fetch_far(line);
+            if TWICE {
+                fetch_far(line.wrapping_sub(AGAIN));
             }
         }
         (self.at, self.left) = (self.at.wrapping_add(lines * LINE), self.left - lines);

@@ -9,6 +9,8 @@ pub(super) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use std::marker::PhantomData;
@@ -202,6 +204,11 @@ pub(super) fn linear<E: Element>(
                 return product::<avx2::Avx2, E>(cpu, y, x, bytes, bias, dims);
             }
         }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if cpu.isa() >= Isa::Neon && super::neon::is_available() {
+        // SAFETY: as above.
+        return unsafe { product::<neon::Sdot, E>(cpu, y, x, bytes, bias, dims) };
     }
     // SAFETY: plain loops need nothing.
     unsafe { product::<portable::Portable, E>(cpu, y, x, bytes, bias, dims) }

@@ -5,8 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::avx512::each_row;
-use super::{Kernel, Side, Source, Store, Tile, portable};
+use super::{Kernel, Side, Source, Store, Tile, each_row, portable};
 use crate::Element;
 use crate::element::is_bf16;
 use crate::narrow::avx2::{to_bf16, widen};

@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 
 use pack::first;
 
-use super::{Kernel, Side, Source, Store, Tile};
+use super::{Kernel, Side, Source, Store, Tile, each_row};
 use crate::Element;
 use crate::prefetch::fetch_to_write;
 
@@ -29,20 +29,6 @@ pub(super) const UNROLL: usize = 4;
 pub(super) const STEPS_PER_ROW: usize = 16;
 /// Steps that a panel of `a` is fetched ahead of its use: it comes from the second-level cache.
 pub(super) const AHEAD: usize = 8;
-/// Repeats a block for each row of a tile, with the row as a constant. Written out, for the compiler may leave a loop
-/// as a loop, and then the sums in memory.
-macro_rules! each_row {
-    ($row:ident < $rows:ident, $($body:tt)*) => {
-        each_row!(@ $row $rows [0 1 2 3 4 5] { $($body)* })
-    };
-    (@ $row:ident $rows:ident [$($n:literal)*] $body:tt) => {
-        $(if $n < $rows {
-            const $row: usize = $n;
-            $body
-        })*
-    };
-}
-pub(super) use each_row;
 
 /// Calls `$rows` for the rows and registers of columns of a tile. Tiles of fewer rows stand at an edge: all of their columns are
 /// computed.

@@ -7,10 +7,10 @@ use std::arch::x86_64::*;
 
 use super::avx512::pack::{self, STRIP, first, first32, transpose};
 use super::avx512::{
-    AHEAD, MR, NR, STEPS_PER_ROW, UNROLL, VECTORS, add_bias, by_size, column_masks, each_row, fetch_row,
-    load_row, store_rows,
+    AHEAD, MR, NR, STEPS_PER_ROW, UNROLL, VECTORS, add_bias, by_size, column_masks, fetch_row, load_row,
+    store_rows,
 };
-use super::{Kernel, Side, Source, Store, Tile};
+use super::{Kernel, Side, Source, Store, Tile, each_row};
 use crate::Element;
 
 #[derive(Clone, Copy)]

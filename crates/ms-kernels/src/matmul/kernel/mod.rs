@@ -10,6 +10,9 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512bf16;
+pub(crate) mod bfdot;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod portable;
 pub(crate) mod tile32;
 
@@ -59,7 +62,6 @@ pub(crate) struct Tile<P> {
     pub(crate) store: Store,
     /// Address and stride of the sums that the tile after this one starts from, to fetch meanwhile. A hint: any
     /// address will do.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(crate) next: (*const f32, usize),
     /// Rows to compute, 1 to `MR`.
     pub(crate) rows: usize,
@@ -89,7 +91,7 @@ impl<E: Element> Source<E> {
     ///
     /// # Panics
     /// If the elements are not bf16.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn bits(self) -> Source<u16> {
         assert!(crate::element::is_bf16::<E>(), "the kernels of bf16 are chosen for bf16 operands only");
         let Source { data, stride, terms, filled, lines, order } = self;
@@ -201,42 +203,62 @@ pub(crate) fn steps<K: Kernel>(terms: usize) -> usize {
     filled::<K>(terms) / K::TERMS
 }
 
+/// Repeats a block for each row of a tile, with the row as a constant. Written out, for the compiler may leave a loop
+/// as a loop, and then the sums in memory.
+macro_rules! each_row {
+    ($row:ident < $rows:ident, $($body:tt)*) => {
+        each_row!(@ $row $rows [0 1 2 3 4 5] { $($body)* })
+    };
+    (@ $row:ident $rows:ident [$($n:literal)*] $body:tt) => {
+        $(if $n < $rows {
+            const $row: usize = $n;
+            $body
+        })*
+    };
+}
+pub(crate) use each_row;
+
 /// Evaluates `$work` with `$kernel` standing for the kernel of a `Cpu` for operands of type `$element`.
 macro_rules! with_kernel {
     ($cpu:expr, $element:ty, $kernel:ident => $work:expr) => {{
-        use $crate::matmul::kernel;
-        if $crate::element::is_bf16::<$element>() && $cpu.arithmetic() == $crate::Arithmetic::Tile32 {
-            match $cpu.isa() {
-                $crate::Isa::Portable => $crate::matmul::kernel::with!(kernel::tile32::portable::Portable, $kernel => $work),
-                #[cfg(target_arch = "x86_64")]
-                $crate::Isa::Avx2 => $crate::matmul::kernel::with!(kernel::tile32::avx2::Avx2, $kernel => $work),
-                #[cfg(target_arch = "x86_64")]
-                $crate::Isa::Avx512 | $crate::Isa::Avx512Convert | $crate::Isa::Avx512Bf16 => {
-                    $crate::matmul::kernel::with!(kernel::tile32::avx512::Avx512, $kernel => $work)
-                }
-                #[cfg(target_arch = "x86_64")]
-                $crate::Isa::Amx => $crate::matmul::kernel::with!(kernel::tile32::amx::Amx, $kernel => $work),
-                #[cfg(not(target_arch = "x86_64"))]
-                _ => $crate::matmul::kernel::with!(kernel::tile32::portable::Portable, $kernel => $work),
+        use $crate::matmul::kernel::{self, with};
+        use $crate::{Arithmetic, Isa};
+        let arithmetic =
+            if $crate::element::is_bf16::<$element>() { $cpu.arithmetic() } else { Arithmetic::Pair };
+        match (arithmetic, $cpu.isa()) {
+            #[cfg(target_arch = "aarch64")]
+            (Arithmetic::Pair, Isa::Neon | Isa::NeonBf16) => with!(kernel::neon::Neon, $kernel => $work),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Pair, Isa::Avx2) => with!(kernel::avx2::Avx2, $kernel => $work),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Pair, Isa::Avx512Bf16) if $crate::element::is_bf16::<$element>() => {
+                with!(kernel::avx512bf16::Avx512Bf16, $kernel => $work)
             }
-        } else {
-            match $cpu.isa() {
-                $crate::Isa::Portable => $crate::matmul::kernel::with!(kernel::portable::Portable, $kernel => $work),
-                #[cfg(target_arch = "x86_64")]
-                $crate::Isa::Avx2 => $crate::matmul::kernel::with!(kernel::avx2::Avx2, $kernel => $work),
-                #[cfg(target_arch = "x86_64")]
-                $crate::Isa::Avx512Bf16 if $crate::element::is_bf16::<$element>() => {
-                    $crate::matmul::kernel::with!(kernel::avx512bf16::Avx512Bf16, $kernel => $work)
-                }
-                // Where there are tiles the dot instruction is the slower of the two: half the rate of multiply-adds on
-                // Sapphire Rapids.
-                #[cfg(target_arch = "x86_64")]
-                _ => {
-                    $crate::matmul::kernel::with!(kernel::avx512::Avx512, $kernel => $work)
-                }
-                #[cfg(not(target_arch = "x86_64"))]
-                _ => $crate::matmul::kernel::with!(kernel::portable::Portable, $kernel => $work),
+            // Where there are tiles the dot instruction is the slower of the two: half the rate of multiply-adds on
+            // Sapphire Rapids.
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Pair, Isa::Avx512 | Isa::Avx512Convert | Isa::Avx512Bf16 | Isa::Amx) => {
+                with!(kernel::avx512::Avx512, $kernel => $work)
             }
+            (Arithmetic::Pair, _) => with!(kernel::portable::Portable, $kernel => $work),
+            #[cfg(target_arch = "aarch64")]
+            (Arithmetic::Tile32, Isa::Neon | Isa::NeonBf16) => with!(kernel::tile32::neon::Neon, $kernel => $work),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Tile32, Isa::Avx2) => with!(kernel::tile32::avx2::Avx2, $kernel => $work),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Tile32, Isa::Avx512 | Isa::Avx512Convert | Isa::Avx512Bf16) => {
+                with!(kernel::tile32::avx512::Avx512, $kernel => $work)
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Tile32, Isa::Amx) => with!(kernel::tile32::amx::Amx, $kernel => $work),
+            (Arithmetic::Tile32, _) => with!(kernel::tile32::portable::Portable, $kernel => $work),
+            #[cfg(target_arch = "aarch64")]
+            (Arithmetic::Bfdot, Isa::NeonBf16) => with!(kernel::bfdot::neon::Bfmmla, $kernel => $work),
+            #[cfg(target_arch = "x86_64")]
+            (Arithmetic::Bfdot, Isa::Avx2 | Isa::Avx512 | Isa::Avx512Convert | Isa::Avx512Bf16 | Isa::Amx) => {
+                with!(kernel::bfdot::avx2::Avx2, $kernel => $work)
+            }
+            (Arithmetic::Bfdot, _) => with!(kernel::bfdot::portable::Portable, $kernel => $work),
         }
     }};
 }

@@ -1,4 +1,4 @@
-//! Plain loops that run on any processor; on aarch64 the compiler vectorises them.
+//! Plain loops that run on any processor.
 
 use half::bf16;
 
@@ -16,7 +16,7 @@ const NR: usize = 16;
 /// # Safety
 /// As for [`Kernel::tile`].
 #[inline(always)]
-pub(super) unsafe fn load_start(tile: &Tile<f32>) -> [[f32; NR]; MR] {
+pub(super) unsafe fn load_start<P>(tile: &Tile<P>) -> [[f32; NR]; MR] {
     let mut sums = [[0f32; NR]; MR];
     if let Some((from, stride)) = tile.start {
         for (i, row) in sums.iter_mut().enumerate().take(tile.rows) {
@@ -33,7 +33,7 @@ pub(super) unsafe fn load_start(tile: &Tile<f32>) -> [[f32; NR]; MR] {
 /// # Safety
 /// As for [`Kernel::tile`].
 #[inline(always)]
-pub(super) unsafe fn finish(tile: &Tile<f32>, sums: &mut [[f32; NR]; MR]) {
+pub(super) unsafe fn finish<P>(tile: &Tile<P>, sums: &mut [[f32; NR]; MR]) {
     if !tile.bias.is_null() {
         for row in sums.iter_mut() {
             for (j, v) in row.iter_mut().enumerate() {

@@ -4,6 +4,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use super::{Dims, Mat, Out};
 use crate::cpu::Disjoint;
@@ -240,6 +242,11 @@ fn sum_rows<E: Element>(
         Few::Wide(a) if is_bf16::<E>() && isa == Isa::Avx2 => {
             // SAFETY: as above.
             unsafe { avx2::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
+        }
+        #[cfg(target_arch = "aarch64")]
+        Few::Wide(a) if is_bf16::<E>() && isa >= Isa::Neon => {
+            // SAFETY: as above.
+            unsafe { neon::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
         }
         Few::Wide(a) => weight_rows(isa, sums, a, b, stride, k, count),
         #[cfg(target_arch = "x86_64")]

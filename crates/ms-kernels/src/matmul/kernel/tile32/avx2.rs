@@ -4,8 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::avx2::{Avx2 as Pair, MR, NR, finish, start};
-use super::super::avx512::each_row;
-use super::super::{Kernel, Order, Side, Source, Store, Tile, portable};
+use super::super::{Kernel, Order, Side, Source, Store, Tile, each_row, portable};
 use super::TILE_TERMS;
 use crate::Element;
 use crate::narrow::avx2::to_bf16;

@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::super::avx512::pack::{self, first};
-use super::super::avx512::{each_row, to_bf16};
-use super::super::{Kernel, Order, Side, Source, Store, Tile};
+use super::super::avx512::to_bf16;
+use super::super::{Kernel, Order, Side, Source, Store, Tile, each_row};
 use super::TILE_TERMS;
 use crate::Element;
 

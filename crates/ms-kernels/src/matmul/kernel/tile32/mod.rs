@@ -14,6 +14,8 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 #[cfg(test)]
 pub(crate) mod model;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod portable;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 pub(crate) mod trap;
