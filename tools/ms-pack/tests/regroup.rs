@@ -108,6 +108,20 @@ fn the_manifest_of_a_set_stays_where_the_set_is_not_replaced() {
 }
 
 #[test]
+fn the_manifest_of_a_set_that_is_replaced_goes_whatever_beginning_of_its_name_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    ["a", "b", "c_text_train", "c_other"].into_iter().for_each(|name| set(dir.path(), name));
+    for words in ["merge a b --force --output-prefix c_text_train", "split a --split 1,0,0 --force --output-prefix c_text"] {
+        set(dir.path(), "c_text_train");
+        let renamed = |name: &str| dir.path().join(format!("{name}.manifest.json"));
+        std::fs::rename(renamed("c_text_train"), renamed("c")).unwrap();
+        said(dir.path(), words, 0);
+        assert!(!renamed("c").exists() && renamed("c_other").exists(), "{words}");
+        said(dir.path(), "verify c_text_train", 0);
+    }
+}
+
+#[test]
 fn the_manifest_of_a_packed_set_stays_where_the_set_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let info = StreamInfo {
