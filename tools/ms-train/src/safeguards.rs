@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};
 use ms_trainer::{MegatronFiles, TrainConfig};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,20 +21,19 @@ pub(crate) struct Counts {
 /// # Errors
 /// If another run writes there, it cannot be written, or there is too little room.
 pub(crate) fn prepare(config: &TrainConfig, interrupt: &Interrupt) -> Result<Vec<Claim>> {
-    if config.skip_train {
-        return Ok(Vec::new()); // nothing is written
+    if !config.skip_train && config.checkpoint.save.is_none() && config.train_iters > 0 {
+        tracing::warn!("no --save: what this run learns is lost when it ends");
     }
-    let Some(dir) = &config.checkpoint.save else {
-        if config.train_iters > 0 {
-            tracing::warn!("no --save: what this run learns is lost when it ends");
-        }
-        return Ok(Vec::new());
-    };
-    let non_persistent = config.checkpoint.non_persistent.as_ref();
-    let non_persistent =
-        non_persistent.map(|non_persistent| ("--non-persistent-global-ckpt-dir", &non_persistent.dir));
-    let folders = [Some(("--save", dir)), non_persistent].into_iter().flatten();
-    folders.map(|(flag, dir)| folder(flag, dir, config, interrupt)).collect()
+    folders(config).into_iter().map(|(flag, dir)| folder(flag, &dir, config, interrupt)).collect()
+}
+
+/// The folders that a run writes checkpoints to, with their flags.
+fn folders(config: &TrainConfig) -> Vec<(&'static str, PathBuf)> {
+    let checkpoint = &config.checkpoint;
+    let Some(dir) = checkpoint.save.clone().filter(|_| !config.skip_train) else { return Vec::new() };
+    let other = checkpoint.non_persistent.as_ref().map(|other| other.dir.clone());
+    let other = other.map(|dir| ("--non-persistent-global-ckpt-dir", dir));
+    [("--save", dir)].into_iter().chain(other).collect()
 }
 
 /// One folder of checkpoints.
@@ -45,6 +44,7 @@ fn folder(flag: &str, dir: &Path, config: &TrainConfig, interrupt: &Interrupt) -
     let said = || format!("{flag} {}", dir.display());
     let claim = Claim::folder(dir, interrupt).with_context(said)?;
     probe(dir).with_context(said)?;
+    remove_unfinished(dir);
     let needed = checkpoint_bytes(config);
     if let Some(free) = free_bytes(dir).filter(|&free| free < needed) {
         bail!("{}: a checkpoint takes {}, {} are free there", said(), say_bytes(needed), say_bytes(free));
@@ -58,6 +58,17 @@ fn probe(dir: &Path) -> Result<()> {
     let written = std::fs::write(&path, b"x");
     let removed = std::fs::remove_file(&path);
     Ok(written.and(removed)?)
+}
+
+/// Removes what a run that was ended has left of checkpoints which it wrote or removed, in a folder that is claimed.
+fn remove_unfinished(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".iter_") && [".partial", ".removed"].iter().any(|ending| name.ends_with(ending)) {
+            // Best effort: a later run tries it again.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Bytes of the tensors of one checkpoint.
@@ -83,7 +94,7 @@ pub(crate) fn listen(
     counts: Arc<Counts>,
     config: &TrainConfig,
 ) {
-    let saves = config.checkpoint.writes();
+    let (saves, folders) = (config.checkpoint.writes(), folders(config));
     interrupt.first(move |_| {
         if handled {
             stop.store(true, Ordering::Relaxed);
@@ -91,6 +102,7 @@ pub(crate) fn listen(
             tracing::warn!("{what} after this iteration; a second signal ends the run at once");
             return true;
         }
+        folders.iter().for_each(|(_, dir)| remove_unfinished(dir));
         let (done, saved) = (counts.done.load(Ordering::Relaxed), counts.saved.load(Ordering::Relaxed));
         if done > saved {
             tracing::warn!(

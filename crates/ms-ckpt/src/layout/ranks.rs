@@ -221,7 +221,7 @@ impl Opened {
     fn whole_experts(&self, config: &ModelConfig, tp: usize, ep: usize) -> Option<bool> {
         let first = |spec: &ParamSpec| spec.slot.part == Part::Experts && spec.slot.role == Role::LinearFc1;
         let specs = params(config);
-        let spec = specs.iter().find(|spec| first(spec))?;
+        let spec = specs.iter().find(|spec| first(spec)).filter(|_| tp > 1)?;
         let of_rank = Region::along(&spec.shape, 0, std::iter::once(0..spec.shape[0] / ep));
         let slots = self.slots();
         for spelling in [PLAIN, GROUPED, ONE_KEY_EACH] {
@@ -229,7 +229,7 @@ impl Opened {
             let names = slots.iter().map(|slot| format!("{LAYERS}{slot}.{module}{ending}"));
             if let Some(i) = names.filter_map(|name| self.find(&name)).next() {
                 let numel: usize = self.stored[i].shape.iter().product();
-                return Some(tp > 1 && numel == lens.shape.iter().product::<usize>());
+                return Some(numel == lens.shape.iter().product::<usize>());
             }
         }
         None

@@ -61,9 +61,15 @@ fn a_run_that_saves_nothing_says_so_once() {
         String::from_utf8_lossy(&done.get_output().stderr).into_owned()
     };
     assert_eq!(said(&[]).matches("no --save").count(), 1);
+    // What killed runs have left goes, whichever iterations it is of.
+    let out = dir.path().join("new/folder/out");
+    for left in [".iter_0000009.partial/half", ".iter_0000001.removed/half"] {
+        std::fs::create_dir_all(out.join(left)).unwrap();
+    }
     assert!(!said(&["--save", "new/folder/out"]).contains("no --save"));
-    assert!(dir.path().join("new/folder/out/latest_checkpointed_iteration.txt").exists());
-    assert!(!dir.path().join("new/folder/out/.lock").exists());
+    let entries = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let entries: std::collections::BTreeSet<_> = entries.collect();
+    assert!(entries.iter().eq(["iter_0000002", "latest_checkpointed_iteration.txt"]), "{entries:?}");
 }
 
 #[cfg(unix)]
@@ -98,11 +104,13 @@ fn the_first_interrupt_saves_where_it_is_asked_to_and_else_says_what_is_lost() {
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
         let dir = tempfile::tempdir().unwrap();
         let run = started(dir.path(), &["--save", "out"]);
+        // A checkpoint that is being written.
+        std::fs::create_dir(dir.path().join("out/.iter_0000009.partial")).unwrap();
         signal(&run, name);
         let (code, said) = ended(run);
         assert_eq!(code, Some(128 + number), "{said}");
         assert!(said.contains("iterations since the start are lost"), "{said}");
-        assert!(!dir.path().join("out/.lock").exists());
+        assert_eq!(std::fs::read_dir(dir.path().join("out")).unwrap().count(), 0);
     }
 }
 
