@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};
 use ms_trainer::{MegatronFiles, TrainConfig};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,19 +21,20 @@ pub(crate) struct Counts {
 /// # Errors
 /// If another run writes there, it cannot be written, or there is too little room.
 pub(crate) fn prepare(config: &TrainConfig, interrupt: &Interrupt) -> Result<Vec<Claim>> {
-    if !config.skip_train && config.checkpoint.save.is_none() && config.train_iters > 0 {
-        tracing::warn!("no --save: what this run learns is lost when it ends");
+    if config.skip_train {
+        return Ok(Vec::new()); // nothing is written
     }
-    folders(config).into_iter().map(|(flag, dir)| folder(flag, &dir, config, interrupt)).collect()
-}
-
-/// The folders that a run writes checkpoints to, with their flags.
-fn folders(config: &TrainConfig) -> Vec<(&'static str, PathBuf)> {
-    let checkpoint = &config.checkpoint;
-    let Some(dir) = checkpoint.save.clone().filter(|_| !config.skip_train) else { return Vec::new() };
-    let other = checkpoint.non_persistent.as_ref().map(|other| other.dir.clone());
-    let other = other.map(|dir| ("--non-persistent-global-ckpt-dir", dir));
-    [("--save", dir)].into_iter().chain(other).collect()
+    let Some(dir) = &config.checkpoint.save else {
+        if config.train_iters > 0 {
+            tracing::warn!("no --save: what this run learns is lost when it ends");
+        }
+        return Ok(Vec::new());
+    };
+    let non_persistent = config.checkpoint.non_persistent.as_ref();
+    let non_persistent =
+        non_persistent.map(|non_persistent| ("--non-persistent-global-ckpt-dir", &non_persistent.dir));
+    let folders = [Some(("--save", dir)), non_persistent].into_iter().flatten();
+    folders.map(|(flag, dir)| folder(flag, dir, config, interrupt)).collect()
 }
 
 /// One folder of checkpoints.
@@ -94,7 +95,7 @@ pub(crate) fn listen(
     counts: Arc<Counts>,
     config: &TrainConfig,
 ) {
-    let (saves, folders) = (config.checkpoint.writes(), folders(config));
+    let saves = config.checkpoint.writes();
     interrupt.first(move |_| {
         if handled {
             stop.store(true, Ordering::Relaxed);
@@ -102,7 +103,6 @@ pub(crate) fn listen(
             tracing::warn!("{what} after this iteration; a second signal ends the run at once");
             return true;
         }
-        folders.iter().for_each(|(_, dir)| remove_unfinished(dir));
         let (done, saved) = (counts.done.load(Ordering::Relaxed), counts.saved.load(Ordering::Relaxed));
         if done > saved {
             tracing::warn!(
