@@ -91,21 +91,21 @@ fn a_row_that_ranks_cannot_share_is_named_before_the_first_iteration() {
     let dir = tempfile::tempdir().unwrap();
     samples(dir.path(), [8, 8, 8, 7].into_iter());
     let metrics = dir.path().join("metrics");
-    let run = |flags: &str, iterations: u32| {
+    let trained = |flags: &str, iterations: u32| {
         let rows = "--seq-length 8 --reset-position-ids --nproc-per-node 2 --micro-batch-size 1 --global-batch-size 1";
-        let run = format!("{rows} {flags} --train-iters {iterations} --metrics-file {}", metrics.display());
-        let done = run(dir.path(), &run);
+        let flags = format!("{rows} {flags} --train-iters {iterations} --metrics-file {}", metrics.display());
+        let done = run(dir.path(), &flags);
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     for (flags, said) in [
         ("--context-parallel-size 2", "chunks for 2 ranks, found sample 3 of 7 tokens"),
         ("--tp 2 --sequence-parallel", "whose tokens 2 ranks can share, found 7 tokens from sample 3 on"),
     ] {
-        let (code, message) = run(flags, 4);
+        let (code, message) = trained(flags, 4);
         assert!(code == Some(1) && message.contains(said), "{message}");
         assert!(!metrics.exists(), "{flags}: an iteration ran");
         // A row that the run does not take is in nobody's way.
-        let (code, message) = run(flags, 3);
+        let (code, message) = trained(flags, 3);
         assert_eq!(code, Some(0), "{message}");
         std::fs::remove_file(&metrics).unwrap();
     }
