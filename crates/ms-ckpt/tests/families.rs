@@ -311,7 +311,12 @@ fn convert(from: &Path, to: &Path, way: &Way) {
 fn dense_layers_alone_of_a_model_with_experts_come_back_from_ranks_with_whole_ones() {
     let all_dense = |form: &Value| form["first_k_dense_replace"] == 4;
     let c = config(forms().iter().position(all_dense).unwrap(), 2);
-    let one = Way { file_grid: FileGrid::default(), spelling: Spelling::default(), sharded: false, distributed: false };
+    let one = Way {
+        file_grid: FileGrid::default(),
+        spelling: Spelling::default(),
+        sharded: false,
+        distributed: false,
+    };
     for (tp, ep, pp) in [(2, 2, 1), (2, 4, 1), (4, 2, 1), (2, 2, 2)] {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);

@@ -90,11 +90,12 @@ impl Interrupt {
             return;
         }
         let state = self.lock();
-        for output in &state.outputs {
-            leftovers::remove_own(output);
-        }
         for file in &state.files {
             let _ = std::fs::remove_file(file);
+        }
+        // Last: what writes them goes on meanwhile.
+        for output in &state.outputs {
+            leftovers::remove_own(output);
         }
         std::process::exit(128 + signal);
     }

@@ -40,7 +40,10 @@ impl Mapped {
         if !kind.is_file() {
             let (kind, found) = match kind.is_dir() {
                 true => (std::io::ErrorKind::IsADirectory, "a folder"),
-                false => (std::io::ErrorKind::NotSeekable, "a pipe or device, which is read once\nhint: write it to a file"),
+                false => (
+                    std::io::ErrorKind::NotSeekable,
+                    "a pipe or device, which is read once\nhint: write it to a file",
+                ),
             };
             let found = std::io::Error::new(kind, format!("expected a file, found {found}"));
             return Err(Error::io(path, "open")(found));

@@ -65,7 +65,8 @@ fn probe(dir: &Path) -> Result<()> {
 fn remove_unfinished(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(".iter_") && [".partial", ".removed"].iter().any(|ending| name.ends_with(ending)) {
+        if name.starts_with(".iter_") && [".partial", ".removed"].iter().any(|ending| name.ends_with(ending))
+        {
             // Best effort: a later run tries it again.
             let _ = std::fs::remove_dir_all(entry.path());
         }

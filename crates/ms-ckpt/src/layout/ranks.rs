@@ -186,7 +186,9 @@ impl Opened {
         let fewest = || common > 1 && self.ranks.len() == (tp / common).saturating_mul(ep).saturating_mul(pp);
         let sizes = match extended {
             true => GridSizes { ep: ep.saturating_mul(tp), etp: Some(1), ..sizes },
-            false if self.whole_experts(config, tp, ep).unwrap_or_else(fewest) => GridSizes { etp: Some(1), ..sizes },
+            false if self.whole_experts(config, tp, ep).unwrap_or_else(fewest) => {
+                GridSizes { etp: Some(1), ..sizes }
+            }
             false => sizes,
         };
         let file_grid = FileGrid::new(&sizes, Stages { pp, dual_pipe, ..Stages::default() }, extended)?;

@@ -163,9 +163,9 @@ pub fn rows_per_part(rows: u64, parts: u64) -> Result<u64> {
     // With the part of the remainder.
     let parts_of = |parts: u64| rows.div_ceil(rows / parts);
     match rows.checked_div(parts) {
-        Some(0) | None => {
-            Err(Error::options(format!("--n-subs {parts}: expected a record for each part, found {rows} records")))
-        }
+        Some(0) | None => Err(Error::options(format!(
+            "--n-subs {parts}: expected a record for each part, found {rows} records"
+        ))),
         Some(each) if parts_of(parts) > MOST_PARTS => {
             let fewer = (1..=MOST_PARTS).rev().find(|&fewer| parts_of(fewer) <= MOST_PARTS);
             Err(Error::options(format!(

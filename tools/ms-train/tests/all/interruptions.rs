@@ -67,7 +67,8 @@ fn a_run_that_saves_nothing_says_so_once() {
         std::fs::create_dir_all(out.join(left)).unwrap();
     }
     assert!(!said(&["--save", "new/folder/out"]).contains("no --save"));
-    let entries = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let entries =
+        std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let entries: std::collections::BTreeSet<_> = entries.collect();
     assert!(entries.iter().eq(["iter_0000002", "latest_checkpointed_iteration.txt"]), "{entries:?}");
 }
