@@ -291,7 +291,8 @@ impl Opened {
             names
         };
         let there: BTreeSet<&str> = self.names().collect();
-        let mut taken = PLAIN;
+        // Experts that tensor-parallel ranks share out have no other form, also where none is there.
+        let mut taken = if file_grid.extend_ep() { GROUPED } else { PLAIN };
         let mut known = printed(taken);
         for way in WAYS {
             let other = printed(way(taken));
