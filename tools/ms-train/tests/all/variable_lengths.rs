@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Output;
 
 /// A tokenizer, and samples of these lengths.
-fn samples(dir: &Path, lengths: impl Iterator<Item = usize> + Clone) {
+fn samples(dir: &Path, lengths: impl IntoIterator<Item = usize>) {
+    let lengths: Vec<usize> = lengths.into_iter().collect();
     let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
     ms_text::bpe::train(&options, ["words".to_owned()]).unwrap().write(dir.join("tok")).unwrap();
     type Column = (&'static str, fn(usize) -> i32);
@@ -19,7 +20,7 @@ fn samples(dir: &Path, lengths: impl Iterator<Item = usize> + Clone) {
     for (key, value) in columns {
         let mut writer =
             IndexedWriter::create(dir.join(format!("set_packed_{key}_document")), TokenType::I32).unwrap();
-        for length in lengths.clone() {
+        for &length in &lengths {
             writer.sequence(&(0..length).map(value).collect::<Vec<_>>()).unwrap();
             writer.end_document().unwrap();
         }
@@ -89,7 +90,7 @@ fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_no
 #[test]
 fn a_row_that_ranks_cannot_share_is_named_before_the_first_iteration() {
     let dir = tempfile::tempdir().unwrap();
-    samples(dir.path(), [8, 8, 8, 7].into_iter());
+    samples(dir.path(), [8, 8, 8, 7]);
     let metrics = dir.path().join("metrics");
     let trained = |flags: &str, iterations: u32| {
         let rows = "--seq-length 8 --reset-position-ids --nproc-per-node 2 --micro-batch-size 1 --global-batch-size 1";
