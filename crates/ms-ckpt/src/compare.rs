@@ -51,7 +51,7 @@ pub struct Verified {
     pub elements: usize,
     /// Tensors with values that are not finite, and how many.
     pub not_finite: Vec<(String, usize)>,
-    /// Copies on other ranks, or parts that overlap others, that differ from the first: canonical name and file.
+    /// Copies on other ranks, or parts that overlap others, that differ from the first: canonical name and file, each pair once.
     pub unequal_copies: Vec<(String, String)>,
 }
 
@@ -175,6 +175,7 @@ impl Checkpoint {
                 found.not_finite.push((name.to_string(), bad));
             }
         }
+        let mut unequal = BTreeSet::new();
         let parts = |g: &Global| g.pieces.iter().map(Piece::elements).fold(0, usize::saturating_add);
         let overlapping = self.globals.iter().filter(|(_, g)| parts(g) > g.shape.numel());
         let overlapping = overlapping.flat_map(|(name, g)| g.pieces.iter().map(move |piece| (name, piece)));
@@ -192,9 +193,10 @@ impl Checkpoint {
             if first != copy {
                 let file = self.files[stored.file].path();
                 let file = file.strip_prefix(&self.root).unwrap_or(file).display().to_string();
-                found.unequal_copies.push((name.to_string(), file));
+                unequal.insert((name.to_string(), file));
             }
         }
+        found.unequal_copies = unequal.into_iter().collect();
         Ok(found)
     }
 }

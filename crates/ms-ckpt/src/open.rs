@@ -66,8 +66,9 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
     if hf::is_folder(path) {
         return Ok(Detected { form: Form::Hf, iteration: None });
     }
-    let names = std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.file_name());
-    if names.into_iter().any(|name| name.to_string_lossy().ends_with(".safetensors")) {
+    let mut names =
+        std::fs::read_dir(path).map_err(Error::io(path, "list"))?.flatten().map(|e| e.file_name());
+    if names.any(|name| name.to_string_lossy().ends_with(".safetensors")) {
         return Err(Error::folder(
             path,
             "safetensors files without the config.json that says what model they are of",

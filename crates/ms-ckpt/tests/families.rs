@@ -122,6 +122,7 @@ fn forms() -> Vec<Value> {
         ),
         named("deepseek_v2", with(&[&mla, &deepseek, &json!({"q_lora_rank": null, "attention_bias": true})])),
         named("deepseek_v3", with(&[&mla, &deepseek, &json!({"num_nextn_predict_layers": 1})])),
+        named("deepseek_v3", with(&[&mla, &deepseek, &json!({"first_k_dense_replace": 4})])),
         named("kimi_k2", with(&[&mla, &deepseek, &json!({"attention_bias": true})])),
         named("deepseek_v32", with(&[&mla, &deepseek, &json!({"index_n_heads": 2, "index_head_dim": 8})])),
         named(
@@ -304,6 +305,29 @@ fn convert(from: &Path, to: &Path, way: &Way) {
     };
     plan.unwrap_or_else(|e| panic!("{way:?}: {e}")).run(&source, to, &RUN, &|_| ()).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
+}
+
+#[test]
+fn dense_layers_alone_of_a_model_with_experts_come_back_from_ranks_with_whole_ones() {
+    let all_dense = |form: &Value| form["first_k_dense_replace"] == 4;
+    let c = config(forms().iter().position(all_dense).unwrap(), 2);
+    let one = Way {
+        file_grid: FileGrid::default(),
+        spelling: Spelling::default(),
+        sharded: false,
+        distributed: false,
+    };
+    for (tp, ep, pp) in [(2, 2, 1), (2, 4, 1), (4, 2, 1), (2, 2, 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        make(&path("hf"), &c);
+        let sizes = GridSizes { tp, ep, etp: Some(1), ..GridSizes::default() };
+        let file_grid = FileGrid::new(&sizes, Stages { pp, ..Stages::default() }, false).unwrap();
+        convert(&path("hf"), &path("a"), &Way { file_grid, ..one.clone() });
+        convert(&path("a"), &path("b"), &one);
+        convert(&path("hf"), &path("direct"), &one);
+        assert!(tree(&path("b")) == tree(&path("direct")), "tp {tp}, ep {ep}, pp {pp}");
+    }
 }
 
 proptest! {

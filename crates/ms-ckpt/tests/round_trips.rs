@@ -234,7 +234,7 @@ fn elements_that_are_not_there_and_parts_that_contradict_each_other_are_found_in
             flat: Some(flat.clone()),
             bytes: bytes[..flat.len() * size].into(),
         };
-        writer.write_rank(0, &[piece(0..3), piece(2..6), piece(6..8)]).unwrap();
+        writer.write_rank(0, &[piece(0..3), piece(2..6), piece(5..8)]).unwrap();
         writer.finish(&small(), &serde_json::Value::Null).unwrap();
         let manifest = dir.path().join("iter_0000001/manifest.json");
         let text = std::fs::read_to_string(&manifest).unwrap();
@@ -253,9 +253,11 @@ fn elements_that_are_not_there_and_parts_that_contradict_each_other_are_found_in
         assert!(error.ends_with("tensor w: element 3 is not stored"), "{dtype}: {error}");
         let path = manifest.with_file_name("rank_00000.safetensors");
         let mut file = std::fs::read(&path).unwrap();
-        // The first element of the second part, which stands behind three of the first and before six others.
-        let at = file.len() - 6 * size;
-        file[at] ^= 1;
+        // The first elements of the second part and of the third, which the parts before them have, too.
+        for behind in [7, 3] {
+            let at = file.len() - behind * size;
+            file[at] ^= 1;
+        }
         std::fs::write(&path, file).unwrap();
         let copies = verified(None).unwrap().unequal_copies;
         let name = "iter_0000001/rank_00000.safetensors";

@@ -14,35 +14,57 @@ use crate::{Interrupt, Usage};
 pub struct Claim {
     path: PathBuf,
     file: File,
+    _made: Made,
+}
+
+/// Folders that were made for an output, the innermost first: those that stay empty go.
+#[derive(Debug)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Those of `folder` and the ones around it that are missing now.
+    fn of(folder: &Path) -> Self {
+        let missing = folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
+        Self(missing.map(Path::to_owned).collect())
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let _ = self.0.iter().try_for_each(std::fs::remove_dir);
+    }
 }
 
 impl Claim {
-    /// Claims `output`, a path or the prefix of paths, by `.NAME.lock` in its folder, which is created if missing.
+    /// Claims `output`, a path or the prefix of paths, by `.NAME.lock` in its folder, which is created if missing; it goes again
+    /// if nothing is written.
     ///
     /// # Errors
     /// If another process holds it, or the folder cannot be written.
     pub fn new(output: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let name = output.file_name().with_context(|| format!("{}: not a name", output.display()))?;
+        let made = Made::of(output.parent().unwrap_or(Path::new("")));
         make_parent(output)?;
         let path = output.with_file_name(format!(".{}.lock", name.to_string_lossy()));
-        let claim = Self::lock(&path, output)?;
+        let claim = Self::lock(&path, output, made)?;
         interrupt.file(&path);
         Ok(claim)
     }
 
-    /// Claims a folder, which is created if missing, by `.lock` in it.
+    /// Claims a folder, which is created if missing, by `.lock` in it; it goes again if nothing is written.
     ///
     /// # Errors
     /// As [`Claim::new`].
     pub fn folder(folder: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        let made = Made::of(folder);
         make_folder(folder)?;
         let path = folder.join(".lock");
-        let claim = Self::lock(&path, folder)?;
+        let claim = Self::lock(&path, folder, made)?;
         interrupt.file(&path);
         Ok(claim)
     }
 
-    fn lock(path: &Path, output: &Path) -> anyhow::Result<Self> {
+    fn lock(path: &Path, output: &Path, made: Made) -> anyhow::Result<Self> {
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(path);
             let file = file.with_context(|| path.display().to_string())?;
@@ -55,7 +77,7 @@ impl Claim {
             }
             // The one before may have removed the file between the two calls above: then this lock is on nothing.
             if same_file(&file, path) {
-                return Ok(Self { path: path.to_owned(), file });
+                return Ok(Self { path: path.to_owned(), file, _made: made });
             }
         }
     }
@@ -145,10 +167,12 @@ mod tests {
         let refused = Claim::new(&output, &none).unwrap_err().to_string();
         assert!(refused.contains("corpus: another process is writing it now"), "{refused}");
         drop(first);
-        assert_eq!(std::fs::read_dir(dir.path().join("new")).unwrap().count(), 0);
+        assert!(!dir.path().join("new").exists(), "a folder in which nothing was written");
         drop(Claim::new(&output, &none).unwrap());
         let folder = Claim::folder(&dir.path().join("save"), &none).unwrap();
         assert!(Claim::folder(&dir.path().join("save"), &none).is_err());
+        std::fs::write(dir.path().join("save/a"), "").unwrap();
         drop(folder);
+        assert_eq!(std::fs::read_dir(dir.path().join("save")).unwrap().count(), 1);
     }
 }

@@ -63,9 +63,12 @@ impl Interrupt {
         self.lock().files.insert(file.to_owned());
     }
 
-    /// Takes back [`Interrupt::file`]: all that belongs together with it is complete.
-    pub fn keep(&self, file: &Path) {
-        self.lock().files.remove(file);
+    /// Takes back [`Interrupt::file`] of what belongs together and is complete: a signal finds all of it or nothing.
+    pub fn keep(&self, files: impl IntoIterator<Item = PathBuf>) {
+        let mut state = self.lock();
+        for file in files {
+            state.files.remove(&file);
+        }
     }
 
     /// Calls `act` with the number of the first signal. If it returns `true`, the program will end by itself soon, and the
@@ -87,11 +90,12 @@ impl Interrupt {
             return;
         }
         let state = self.lock();
-        for output in &state.outputs {
-            leftovers::remove_own(output);
-        }
         for file in &state.files {
             let _ = std::fs::remove_file(file);
+        }
+        // Last: what writes them goes on meanwhile.
+        for output in &state.outputs {
+            leftovers::remove_own(output);
         }
         std::process::exit(128 + signal);
     }
@@ -102,4 +106,19 @@ fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_signal_comes_between_files_that_are_kept() {
+        let interrupt = Interrupt::default();
+        let files = ["a", "b"].map(PathBuf::from);
+        files.iter().for_each(|file| interrupt.file(file));
+        let during = |_: &PathBuf| assert!(interrupt.state.try_lock().is_err(), "a signal is heard");
+        interrupt.keep(files.into_iter().inspect(during));
+        assert!(interrupt.lock().files.is_empty());
+    }
 }

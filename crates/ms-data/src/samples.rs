@@ -32,6 +32,11 @@ pub trait Samples: Send + Sync {
     /// [`crate::Error::NoSuchSample`] outside the set; whatever reading the files gives.
     fn get(&self, index: u64) -> Result<Sample>;
 
+    /// Tokens of row `index` of the set, where that is known without reading it.
+    fn row_tokens(&self, _index: u64) -> Option<usize> {
+        None
+    }
+
     /// Whether there is no row.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -45,6 +50,10 @@ impl<S: Samples + ?Sized> Samples for std::sync::Arc<S> {
 
     fn get(&self, index: u64) -> Result<Sample> {
         (**self).get(index)
+    }
+
+    fn row_tokens(&self, index: u64) -> Option<usize> {
+        (**self).row_tokens(index)
     }
 }
 
@@ -70,6 +79,10 @@ impl Samples for FixedSubSequences {
         let ends = (1..all.div_ceil(self.length.max(1))).map(|i| (i * self.length) as i32);
         row.segment_ends = ends.chain([all as i32]).collect();
         Ok(row)
+    }
+
+    fn row_tokens(&self, index: u64) -> Option<usize> {
+        self.rows.row_tokens(index)
     }
 }
 

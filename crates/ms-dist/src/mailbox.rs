@@ -1,5 +1,6 @@
 //! Message encoding between processes, and the mailbox of received messages.
 
+use crate::progress::By;
 use crate::{Error, Result};
 use ms_core::{Arena, DType, Tensor};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -222,9 +223,14 @@ impl Mailbox {
         }
     }
 
-    /// Waits for a message, at first by taking what has arrived from `transport`, if given.
-    pub(crate) fn wait(&self, address: Address, transport: Option<&dyn Transport>) -> Result<Message> {
+    /// Waits for a message; the rank itself at first by taking what has arrived from `transport`.
+    pub(crate) fn wait(&self, address: Address, by: &By, transport: &dyn Transport) -> Result<Message> {
         let start = Instant::now();
+        // While a rank has something else to do its limit does not run.
+        let waits = |limit: Duration| match by {
+            By::Rank => start.elapsed() >= limit,
+            By::Thread(since) => since.get().is_some_and(|since| start.max(*since).elapsed() >= limit),
+        };
         let mut inbox = self.inbox();
         loop {
             if let Some(queue) = inbox.mail.get_mut(&address)
@@ -242,11 +248,11 @@ impl Mailbox {
                 let reason = "it has ended while others wait for it".to_owned();
                 return Err(Error::PeerFailed { rank: address.1, reason });
             }
-            if let Some(&(rank, limit)) = self.limit.get().filter(|(_, limit)| start.elapsed() >= *limit) {
+            if let Some(&(rank, limit)) = self.limit.get().filter(|(_, limit)| waits(*limit)) {
                 let at = format!("{:?} of rank {}", address.2, address.1);
                 return Err(Error::TimedOut { rank, seconds: limit.as_secs(), at });
             }
-            if let Some(transport) = transport.filter(|_| start.elapsed() < EAGER) {
+            if matches!(by, By::Rank) && start.elapsed() < EAGER {
                 drop(inbox);
                 if !transport.take() {
                     std::thread::yield_now();

@@ -9,7 +9,7 @@
 //! whole to every rank.
 
 use crate::mailbox::{ENDED, FAILED, LOST, Mailbox, Message, Topic, Transport, encode};
-use crate::progress::Progress;
+use crate::progress::{By, Progress};
 use crate::reduce::{joined, reduce};
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Requests, Result, volume};
 use ms_core::{Arena, DType, Tensor};
@@ -139,9 +139,9 @@ impl Group {
         self.transport.post(self.ranks[to], encode(self.key, topic, call, dtype, shape, data));
     }
 
-    /// Waits for the message of rank `from` of the group; `eager`: looks for it itself at first.
-    fn wait(&self, from: usize, topic: Topic, eager: bool) -> Result<Message> {
-        self.mailbox.wait((self.key, self.ranks[from], topic), eager.then_some(&*self.transport))
+    /// Waits for the message of rank `from` of the group.
+    fn wait(&self, from: usize, topic: Topic, by: &By) -> Result<Message> {
+        self.mailbox.wait((self.key, self.ranks[from], topic), by, &*self.transport)
     }
 }
 
@@ -151,8 +151,7 @@ struct PendingCollective {
     group: Group,
     sequence: u64,
     call: String,
-    /// Whether who waits has nothing else to do.
-    eager: bool,
+    by: By,
 }
 
 impl PendingCollective {
@@ -166,7 +165,7 @@ impl PendingCollective {
 
     /// What rank `from` sent in a step; an error if ranks diverge.
     fn wait(&self, from: usize, step: u8) -> Result<Message> {
-        let message = self.group.wait(from, self.topic(step), self.eager)?;
+        let message = self.group.wait(from, self.topic(step), &self.by)?;
         if message.call == self.call {
             return Ok(message);
         }
@@ -210,7 +209,7 @@ impl MessageComm {
             group: self.group.clone(),
             sequence,
             call: format!("{what} of {name} ({about})"),
-            eager: true,
+            by: By::Rank,
         })
     }
 
@@ -276,8 +275,8 @@ impl Communicator for MessageComm {
         let reduced = {
             let (mut pending, arena) = (pending.clone(), arena.clone());
             let gate = Arc::clone(&self.progress.gate);
-            self.progress.begin(move |by_rank| {
-                pending.eager = by_rank;
+            self.progress.begin(move |by| {
+                pending.by = by;
                 gate.pass(rank, || ())?;
                 let own = part(numel, rank, size);
                 let mine = t.slice_flat(own.start, [own.len()])?;
@@ -403,7 +402,7 @@ impl Communicator for MessageComm {
         let (group, arena) = (self.group.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
-            let message = group.wait(from, Topic::Message { tag }, true)?;
+            let message = group.wait(from, Topic::Message { tag }, &By::Rank)?;
             if message.call == name {
                 message.tensor(&arena)
             } else {

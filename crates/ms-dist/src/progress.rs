@@ -4,11 +4,21 @@ use crate::{Error, Result};
 use ms_core::Tensor;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::Instant;
 
-/// What is to be done; it is told whether the rank itself does it, which then has nothing else to do.
-type Work = Box<dyn FnOnce(bool) -> Result<Tensor> + Send>;
+/// Who does a step.
+#[derive(Clone)]
+pub(crate) enum By {
+    /// The rank, which has nothing else to do.
+    Rank,
+    /// The thread, for a rank that waits for it from some moment on.
+    Thread(Arc<OnceLock<Instant>>),
+}
+
+/// What is to be done.
+type Work = Box<dyn FnOnce(By) -> Result<Tensor> + Send>;
 
 enum State {
     Open(Work),
@@ -20,18 +30,20 @@ enum State {
 pub(crate) struct Step {
     state: Mutex<State>,
     done: Condvar,
+    /// When the rank began to wait for it.
+    since: Arc<OnceLock<Instant>>,
 }
 
 impl Step {
     /// Does the work unless somebody else has begun it.
-    fn run(&self, by_rank: bool) {
+    fn run(&self, by: By) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*state, State::Open(_)) {
             return;
         }
         if let State::Open(work) = std::mem::replace(&mut *state, State::Taken) {
             drop(state);
-            let result = catch_unwind(AssertUnwindSafe(|| work(by_rank)));
+            let result = catch_unwind(AssertUnwindSafe(|| work(by)));
             *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Done(result);
             self.done.notify_all();
         }
@@ -39,7 +51,8 @@ impl Step {
 
     /// What the work gives. Called once.
     pub(crate) fn wait(&self) -> Result<Tensor> {
-        self.run(true);
+        self.since.get_or_init(Instant::now);
+        self.run(By::Rank);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match std::mem::replace(&mut *state, State::Taken) {
@@ -85,15 +98,17 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Begins `work`.
-    pub(crate) fn begin(&self, work: impl FnOnce(bool) -> Result<Tensor> + Send + 'static) -> Arc<Step> {
-        let step = Arc::new(Step { state: Mutex::new(State::Open(Box::new(work))), done: Condvar::new() });
+    pub(crate) fn begin(&self, work: impl FnOnce(By) -> Result<Tensor> + Send + 'static) -> Arc<Step> {
+        let state = Mutex::new(State::Open(Box::new(work)));
+        let step = Arc::new(Step { state, done: Condvar::new(), since: Arc::default() });
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = steps.get_or_insert_with(|| {
             let (steps, begun) = channel::<Arc<Step>>();
             // Without the thread, whoever waits does the work.
+            let run = |step: Arc<Step>| step.run(By::Thread(Arc::clone(&step.since)));
             let _ = thread::Builder::new()
                 .name("progress".to_owned())
-                .spawn(move || begun.into_iter().for_each(|step| step.run(false)));
+                .spawn(move || begun.into_iter().for_each(run));
             steps
         });
         let _ = begun.send(Arc::clone(&step));

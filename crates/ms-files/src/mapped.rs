@@ -35,14 +35,21 @@ impl Mapped {
     /// # Errors
     /// If it cannot be opened or mapped.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
-        let metadata = file.metadata().map_err(Error::io(path, "open"))?;
-        if metadata.is_dir() {
-            let found =
-                std::io::Error::new(std::io::ErrorKind::IsADirectory, "expected a file, found a folder");
+        // Before it is opened: a pipe would wait for its other end.
+        let kind = std::fs::metadata(path).map_err(Error::io(path, "open"))?.file_type();
+        if !kind.is_file() {
+            let (kind, found) = match kind.is_dir() {
+                true => (std::io::ErrorKind::IsADirectory, "a folder"),
+                false => (
+                    std::io::ErrorKind::NotSeekable,
+                    "a pipe or device, which is read once\nhint: write it to a file",
+                ),
+            };
+            let found = std::io::Error::new(kind, format!("expected a file, found {found}"));
             return Err(Error::io(path, "open")(found));
         }
-        let length = metadata.len();
+        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let length = file.metadata().map_err(Error::io(path, "open"))?.len();
         let bytes = if length == 0 {
             Bytes::Nothing
         } else {
@@ -70,5 +77,19 @@ impl Mapped {
             Bytes::Map(map) => map,
             Bytes::Held(bytes) => bytes,
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_not_taken_for_an_empty_one() {
+        let error = |path: &str| Mapped::open(Path::new(path)).unwrap_err().to_string();
+        assert!(error("/dev").contains("expected a file, found a folder"), "{}", error("/dev"));
+        let device = error("/dev/null");
+        assert!(device.contains("/dev/null") && device.contains("found a pipe or device"), "{device}");
+        assert!(device.ends_with("\nhint: write it to a file"), "{device}");
     }
 }

@@ -9,6 +9,8 @@ use ms_data::sampler::DataParallelRank;
 use ms_dist::{Fabric, ParallelCtx};
 use ms_trainer::{Hooks, Outcome};
 
+use crate::resolve::data::{Data, TokenShares};
+
 pub use crate::resolve::options::Options;
 pub use crate::resolve::topology::{MOST_PLANNED, Topology};
 pub use crate::resolve::world::{MOST_RANKS, World};
@@ -72,7 +74,13 @@ impl Resolved {
             ctx.world.barrier()?;
         }
         let rank = DataParallelRank { rank: ctx.dp.rank(), size: ctx.dp.size() };
-        let data = crate::resolve::data::Data::open(source, &self.config, rank)?;
+        let (cp, parallel) = (ctx.cp.size(), &self.topology.parallel);
+        let shares = TokenShares {
+            pieces: if cp > 1 { parallel.context.pieces(cp) } else { 1 },
+            cp,
+            tp: if parallel.sequence_parallel { ctx.tp.size() } else { 1 },
+        };
+        let data = Data::open(source, &self.config, rank, shares)?;
         if ctx.rank == 0 {
             ctx.world.barrier()?;
         }

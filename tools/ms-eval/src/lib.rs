@@ -59,8 +59,8 @@ pub fn line() -> &'static Line {
 /// The program.
 ///
 /// # Errors
-/// If a flag is wrong, or the model, tokenizer or data cannot be read.
-pub fn main() -> Result<()> {
+/// If a flag is wrong, the model, tokenizer or data cannot be read, or scores cannot be written.
+pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let Some((mut tasks, args)) = begin(line(), usize::MAX)? else { return Ok(()) };
     let o: Options = args.read()?;
     if let ([word, ..], false) = (&tasks[..], o.asked.tasks.is_empty()) {
@@ -74,6 +74,8 @@ pub fn main() -> Result<()> {
     }
     let tasks = tasks.iter().map(|name| Task::of(name)).collect::<Result<Vec<_>>>()?;
     let output = &o.asked.output;
+    // Before anything is computed.
+    let _claim = output.as_ref().map(|dir| ms_cli::Claim::folder(dir, interrupt)).transpose()?;
     for task in &tasks {
         let output =
             output.as_ref().map(|dir| if tasks.len() > 1 { dir.join(task.name) } else { dir.clone() });

@@ -1,5 +1,5 @@
 //! `ms-eval`: scores a model on benchmarks. See [`ms_eval::main`].
 
 fn main() -> std::process::ExitCode {
-    ms_cli::run("ms-eval", |_interrupt| ms_eval::main())
+    ms_cli::run("ms-eval", ms_eval::main)
 }

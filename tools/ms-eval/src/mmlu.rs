@@ -73,6 +73,9 @@ fn read_solved(dir: &Path, wanted: bool) -> Result<Vec<Subject>> {
 /// # Errors
 /// If there is none.
 pub(crate) fn files_by_subject(tests: &Path, endings: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+    if tests.is_file() {
+        bail!("{}: expected a folder, found a file", tests.display());
+    }
     let entries = std::fs::read_dir(tests).with_context(|| tests.display().to_string())?;
     let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     let ending_with = |ending: &&str| -> Vec<(String, PathBuf)> {

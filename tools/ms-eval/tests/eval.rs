@@ -145,6 +145,12 @@ fn a_weight_that_is_no_number_is_no_score() {
         assert!(message.contains("logits are not finite at token "), "{message}");
         assert!(!out.exists());
     }
+    // Where scores cannot be written nothing is computed.
+    let mut command = ms_eval();
+    command.args(["mmlu", "--dtype", "fp32", "--load"]).arg(&model).arg("--data-path").arg(&data);
+    let failed = command.arg("--output").arg(model.join("config.json")).assert().code(1);
+    let message = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+    assert!(message.contains("config.json: expected a folder, found a file"), "{message}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::time::Instant;
 pub(crate) fn open_stream(input: Option<&Path>) -> Result<TokenReader<Box<dyn Read>>> {
     let path = input.filter(|path| *path != Path::new("-"));
     let (name, reader): (String, Box<dyn Read>) = match path {
+        Some(path) if path.is_dir() => bail!("{}: expected a file, found a folder", path.display()),
         Some(path) => {
             let file = File::open(path).with_context(|| path.display().to_string())?;
             (path.display().to_string(), Box::new(file))

@@ -117,7 +117,7 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
         let part = part(&set, range, prefix, tokenizer.as_deref(), interrupt);
         done.push(part.inspect_err(|_| record::withdraw(&prefixes[..done.len()]))?);
     }
-    prefixes.iter().flat_map(|prefix| record::files_of(prefix)).for_each(|file| interrupt.keep(&file));
+    interrupt.keep(prefixes.iter().flat_map(|prefix| record::files_of(prefix)));
     let mut out = std::io::stdout().lock();
     for ((count, sequences, tokens), prefix) in done.into_iter().zip(prefixes) {
         let prefix = prefix.display().to_string();

@@ -108,6 +108,23 @@ fn the_manifest_of_a_set_stays_where_the_set_is_not_replaced() {
 }
 
 #[test]
+fn the_manifest_of_a_set_that_is_replaced_goes_whatever_beginning_of_its_name_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    ["a", "b", "c_text_train", "c_other"].into_iter().for_each(|name| set(dir.path(), name));
+    for words in [
+        "merge a b --force --output-prefix c_text_train",
+        "split a --split 1,0,0 --force --output-prefix c_text",
+    ] {
+        set(dir.path(), "c_text_train");
+        let renamed = |name: &str| dir.path().join(format!("{name}.manifest.json"));
+        std::fs::rename(renamed("c_text_train"), renamed("c")).unwrap();
+        said(dir.path(), words, 0);
+        assert!(!renamed("c").exists() && renamed("c_other").exists(), "{words}");
+        said(dir.path(), "verify c_text_train", 0);
+    }
+}
+
+#[test]
 fn the_manifest_of_a_packed_set_stays_where_the_set_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let info = StreamInfo {
@@ -133,6 +150,15 @@ fn the_manifest_of_a_packed_set_stays_where_the_set_is_not_replaced() {
         let error = said(dir.path(), &words, 1);
         assert!(error.contains(&index), "{error}");
         assert!(names(dir.path(), prefix).contains(&format!("{prefix}.manifest.json")), "{words}");
+    }
+}
+
+#[test]
+fn a_folder_in_the_place_of_a_stream_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in ["pack --input . --output-prefix x", "info ."] {
+        let error = said(dir.path(), words, 1);
+        assert!(error.contains(".: expected a file, found a folder"), "{error}");
     }
 }
 

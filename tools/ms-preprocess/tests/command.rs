@@ -205,6 +205,9 @@ fn merging_joins_the_sets_of_a_folder() {
     let manifest = bench.path("hidden_text_document.manifest.json");
     std::fs::write(&manifest, "{}").unwrap();
     assert!(bench.run(&words).status.success() && !manifest.exists());
+    assert!(bench.run(&["--input", "in.jsonl", "--output-prefix", "hidden", "--force"]).status.success());
+    assert!(bench.path("hidden.manifest.json").exists());
+    assert!(bench.run(&words).status.success() && !bench.path("hidden.manifest.json").exists());
     // Half a dataset is not passed over, whichever half it is.
     for [gone, ending] in [["parts/a_text_document.idx", "idx"], ["parts/a_text_document.bin", "bin"]] {
         let kept = bench.path("kept");

@@ -177,7 +177,7 @@ fn train(
 ) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     ms_options::plan::check_memory(resolved)?;
-    report::check(&resolved.config)?;
+    report::check(resolved)?;
     // The processes of a run write one folder together.
     let _claims =
         if ranks.is_first() { safeguards::prepare(&resolved.config, interrupt)? } else { Vec::new() };

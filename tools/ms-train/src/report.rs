@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use ms_cli::megatron::Args;
 use ms_cli::{LogFormat, Verbosity, refuse, start_logging_with};
 use ms_options::training::Resolved;
-use ms_trainer::{Observer, TrainConfig};
+use ms_trainer::Observer;
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -113,7 +113,8 @@ fn short(line: &str) -> String {
 ///
 /// # Errors
 /// Names the flag and what stands in the way.
-pub(crate) fn check(config: &TrainConfig) -> Result<()> {
+pub(crate) fn check(resolved: &Resolved) -> Result<()> {
+    let config = &resolved.config;
     let wants = |flag: &str, path: &Path, wanted: &str| {
         // The first of the path and its folders that is there.
         let there = path.ancestors().find(|at| at.exists());
@@ -128,6 +129,9 @@ pub(crate) fn check(config: &TrainConfig) -> Result<()> {
     };
     if let Some(path) = &config.logging.metrics_file {
         wants("--metrics-file", path, "a file")?;
+    }
+    if config.profile.is_some() {
+        wants("--profile-save-path", &resolved.profile_dir, "a folder")?;
     }
     match &config.logging.tensorboard {
         Some((path, _)) => wants("--tensorboard-dir", path, "a folder"),

@@ -45,6 +45,7 @@ fn folder(flag: &str, dir: &Path, config: &TrainConfig, interrupt: &Interrupt) -
     let said = || format!("{flag} {}", dir.display());
     let claim = Claim::folder(dir, interrupt).with_context(said)?;
     probe(dir).with_context(said)?;
+    remove_unfinished(dir);
     let needed = checkpoint_bytes(config);
     if let Some(free) = free_bytes(dir).filter(|&free| free < needed) {
         bail!("{}: a checkpoint takes {}, {} are free there", said(), say_bytes(needed), say_bytes(free));
@@ -58,6 +59,18 @@ fn probe(dir: &Path) -> Result<()> {
     let written = std::fs::write(&path, b"x");
     let removed = std::fs::remove_file(&path);
     Ok(written.and(removed)?)
+}
+
+/// Removes what a run that was ended has left of checkpoints which it wrote or removed, in a folder that is claimed.
+fn remove_unfinished(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".iter_") && [".partial", ".removed"].iter().any(|ending| name.ends_with(ending))
+        {
+            // Best effort: a later run tries it again.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Bytes of the tensors of one checkpoint.

@@ -169,7 +169,7 @@ impl FileGrid {
     }
 }
 
-fn gcd(a: usize, b: usize) -> usize {
+pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -7,7 +7,7 @@ use ms_core::{Axis, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, Part, Place, Placement, Role, Stages, params};
 use serde_json::{Map, Value};
 
-use super::file_grid::{FileGrid, RankNumbers};
+use super::file_grid::{FileGrid, RankNumbers, gcd};
 use super::hints::Hints;
 use super::number::number_in;
 use super::optimizer::States;
@@ -181,9 +181,14 @@ impl Opened {
         let said = self.args.get("moe_tp_extend_ep").and_then(Value::as_bool);
         let extended = said.or(hints.extend_ep) == Some(true) && tp > 1;
         let sizes = GridSizes { tp, ep, ..GridSizes::default() };
+        // Without experts, as in dense layers alone, the number of files tells.
+        let common = gcd(tp, ep);
+        let fewest = || common > 1 && self.ranks.len() == (tp / common).saturating_mul(ep).saturating_mul(pp);
         let sizes = match extended {
             true => GridSizes { ep: ep.saturating_mul(tp), etp: Some(1), ..sizes },
-            false if self.whole_experts(config, tp, ep) => GridSizes { etp: Some(1), ..sizes },
+            false if self.whole_experts(config, tp, ep).unwrap_or_else(fewest) => {
+                GridSizes { etp: Some(1), ..sizes }
+            }
             false => sizes,
         };
         let file_grid = FileGrid::new(&sizes, Stages { pp, dual_pipe, ..Stages::default() }, extended)?;
@@ -214,25 +219,22 @@ impl Opened {
         Ok(file_grid)
     }
 
-    /// Whether tensor-parallel ranks have whole experts, from the size of the first that is found.
-    fn whole_experts(&self, config: &ModelConfig, tp: usize, ep: usize) -> bool {
+    /// Whether tensor-parallel ranks have whole experts, from the size of the first that is found; `None` if none is.
+    fn whole_experts(&self, config: &ModelConfig, tp: usize, ep: usize) -> Option<bool> {
         let first = |spec: &ParamSpec| spec.slot.part == Part::Experts && spec.slot.role == Role::LinearFc1;
         let specs = params(config);
-        let Some(spec) = specs.iter().find(|spec| first(spec)).filter(|_| tp > 1) else { return false };
+        let spec = specs.iter().find(|spec| first(spec)).filter(|_| tp > 1)?;
         let of_rank = Region::along(&spec.shape, 0, std::iter::once(0..spec.shape[0] / ep));
         let slots = self.slots();
         for spelling in [PLAIN, GROUPED, ONE_KEY_EACH] {
-            let Some((module, ending, lens)) = spelling.experts(&spec.slot, &of_rank).into_iter().next()
-            else {
-                return false;
-            };
+            let (module, ending, lens) = spelling.experts(&spec.slot, &of_rank).into_iter().next()?;
             let names = slots.iter().map(|slot| format!("{LAYERS}{slot}.{module}{ending}"));
             if let Some(i) = names.filter_map(|name| self.find(&name)).next() {
                 let numel: usize = self.stored[i].shape.iter().product();
-                return numel == lens.shape.iter().product::<usize>();
+                return Some(numel == lens.shape.iter().product::<usize>());
             }
         }
-        false
+        None
     }
 
     /// The tensor of this name, in whichever file and chunk.
@@ -289,7 +291,8 @@ impl Opened {
             names
         };
         let there: BTreeSet<&str> = self.names().collect();
-        let mut taken = PLAIN;
+        // Experts that tensor-parallel ranks share out have no other form, also where none is there.
+        let mut taken = if file_grid.extend_ep() { GROUPED } else { PLAIN };
         let mut known = printed(taken);
         for way in WAYS {
             let other = printed(way(taken));

@@ -31,6 +31,11 @@ impl<S: Samples> Samples for Blend<S> {
         let part = self.index.dataset[index as usize] as usize;
         self.parts[part].get(self.index.sample[index as usize] as u64)
     }
+
+    fn row_tokens(&self, index: u64) -> Option<usize> {
+        let part = *self.index.dataset.get(index as usize)? as usize;
+        self.parts[part].row_tokens(self.index.sample[index as usize] as u64)
+    }
 }
 
 /// One split of a run: a dataset, or a blend of datasets.

@@ -1,6 +1,7 @@
 //! Writing a `.bin`/`.idx` pair.
 
 use super::{IndexedDataset, MAGIC, TokenType, VERSION, bin_path, idx_path};
+use crate::preprocess::Manifest;
 use crate::{AtomicFile, Error, Result, SyncedFile};
 use ms_files::Spill;
 use std::io::Write;
@@ -199,22 +200,25 @@ impl IndexedWriter {
             ends.iter().for_each(|end| piece.extend_from_slice(&end.to_le_bytes()));
             write(&piece)
         })?;
-        Ok(Complete { bin: self.bin.settle()?, idx: idx.settle()? })
+        Ok(Complete { prefix: self.prefix, bin: self.bin.settle()?, idx: idx.settle()? })
     }
 }
 
 /// A dataset that is on disk but does not have its final names yet. If dropped, it leaves nothing behind.
 pub struct Complete {
+    prefix: PathBuf,
     bin: SyncedFile,
     idx: SyncedFile,
 }
 
 impl Complete {
-    /// Gives both files their names, `.bin` first: a dataset exists once its index does.
+    /// Gives both files their names, `.bin` first: a dataset exists once its index does. Manifests of a dataset that is replaced
+    /// go.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn publish(self) -> Result<()> {
+        Manifest::forget_of(&self.prefix)?;
         self.bin.publish()?;
         Ok(self.idx.publish()?)
     }

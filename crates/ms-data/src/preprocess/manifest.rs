@@ -198,6 +198,28 @@ impl Manifest {
         }
     }
 
+    /// [`Manifest::forget`] of those that name the dataset at `prefix` among their outputs: each is called by a beginning of its
+    /// name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn forget_of(prefix: &Path) -> Result<()> {
+        let name = prefix.file_name().unwrap_or_default().to_string_lossy();
+        let files = [format!("{name}.bin"), format!("{name}.idx")];
+        for end in name.char_indices().map(|(start, letter)| start + letter.len_utf8()) {
+            let path = prefix.with_file_name(format!("{}{ENDING}", &name[..end]));
+            if Self::read(&path).is_some_and(|made| made.outputs.iter().any(|o| files.contains(&o.name))) {
+                Self::forget(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The manifest at `path`; `None` if there is none, or another file.
+    fn read(path: &Path) -> Option<Self> {
+        std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+    }
+
     /// The manifest in the folder of `output` that names it among its outputs, and its path.
     ///
     /// A manifest in another format, or another file with that extension, is ignored.
@@ -207,10 +229,8 @@ impl Manifest {
     pub fn of_output(output: &Path) -> Result<Option<(PathBuf, Self)>> {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         for path in beside(output)? {
-            let manifest =
-                std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
             let names = |manifest: &Self| manifest.outputs.iter().any(|output| output.name == name);
-            if let Some(manifest) = manifest.filter(names) {
+            if let Some(manifest) = Self::read(&path).filter(names) {
                 return Ok(Some((path, manifest)));
             }
         }

@@ -160,12 +160,21 @@ const MOST_PARTS: u64 = 1000;
 /// [`Error::Options`] if there are fewer rows than parts; if there are more than 1000, with that of the remainder, which upstream
 /// puts together in the order of their names (part 1000 before part 100: `main` of `preprocess_data.py`, v2.0.0).
 pub fn rows_per_part(rows: u64, parts: u64) -> Result<u64> {
+    // With the part of the remainder.
+    let parts_of = |parts: u64| rows.div_ceil(rows / parts);
     match rows.checked_div(parts) {
-        Some(0) | None => Err(Error::options(format!("{rows} records cannot be cut into {parts} parts"))),
-        Some(each) if rows.div_ceil(each) > MOST_PARTS => Err(Error::options(format!(
-            "--n-subs {parts}: expected at most {MOST_PARTS} parts, found {} of {each} records: upstream puts more together in another order",
-            rows.div_ceil(each)
+        Some(0) | None => Err(Error::options(format!(
+            "--n-subs {parts}: expected a record for each part, found {rows} records"
         ))),
+        Some(each) if parts_of(parts) > MOST_PARTS => {
+            let fewer = (1..=MOST_PARTS).rev().find(|&fewer| parts_of(fewer) <= MOST_PARTS);
+            Err(Error::options(format!(
+                "--n-subs {parts}: expected at most {MOST_PARTS} parts with that of the remainder, found {} \
+                 ({rows} records, {each} each): upstream puts more together in another order\nhint: pass --n-subs {}",
+                parts_of(parts),
+                fewer.unwrap_or(1)
+            )))
+        }
         Some(each) => Ok(each),
     }
 }

@@ -330,7 +330,11 @@ fn a_shuffled_run_holds_the_same_rows_in_another_order() {
 fn parts_that_upstream_puts_in_another_order_are_refused() {
     assert_eq!((rows_per_part(2500, 1000).ok(), rows_per_part(3001, 999).ok()), (None, None));
     let error = rows_per_part(1999, 1000).unwrap_err().to_string();
-    assert!(error.contains("--n-subs 1000: expected at most 1000 parts, found 1999 of 1 records"), "{error}");
+    assert!(error.starts_with("--n-subs 1000: expected at most 1000 parts with that of"), "{error}");
+    assert!(error.contains("found 1999 (1999 records, 1 each): upstream"), "{error}");
+    assert!(error.ends_with("\nhint: pass --n-subs 999") && rows_per_part(1999, 999).is_ok(), "{error}");
+    let few = rows_per_part(3, 4).unwrap_err().to_string();
+    assert!(few.starts_with("--n-subs 4: expected a record for each part, found 3 records"), "{few}");
     assert_eq!((rows_per_part(3000, 1000).unwrap(), rows_per_part(2996, 998).unwrap()), (3, 3));
 }
 

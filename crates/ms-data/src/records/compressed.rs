@@ -58,7 +58,7 @@ struct Xz<R: Read>(lzma_rust2::XzReader<R>);
 impl<R: Read> Read for Xz<R> {
     fn read(&mut self, out: &mut [u8]) -> Result<usize> {
         self.0.read(out).map_err(|error| match error.kind() {
-            ErrorKind::OutOfMemory => Error::other(format!(
+            ErrorKind::OutOfMemory if error.to_string().contains("mem_limit") => Error::other(format!(
                 "expected xz blocks with a dictionary of at most {MOST_MB} MB, found a larger one"
             )),
             _ => error,

@@ -245,6 +245,13 @@ impl Samples for SftDataset {
         let packed = item.position_ids.map(|positions| (positions, item.ends));
         Ok(Sample { rejected, ..row(item.input_ids, &item.labels, packed) })
     }
+
+    fn row_tokens(&self, index: u64) -> Option<usize> {
+        let packed = matches!(self.options.form, Form::Packed { .. });
+        let sequence = self.order.get(index as usize).filter(|_| packed).map(|&sequence| sequence as usize);
+        let sequence = sequence.filter(|&sequence| sequence < self.columns[0].len())?;
+        Some(self.columns[0].length(sequence).min(self.options.row_tokens))
+    }
 }
 
 /// Shifts labels by one: upstream drops the first label and the last logit, here both stay and the last is masked. `packed`: the

@@ -176,9 +176,9 @@ fn a_rank_that_has_ended_sends_no_part_of_what_it_had_begun() {
     mailboxes[0].deliver(1, &bytes);
     let said = begun.wait().unwrap_err().to_string();
     assert!(said.contains("it has ended"), "{said}");
-    let sent =
-        mailboxes[1].wait((group_key(&[0, 1], 1), 0, Topic::Collective { sequence: 0, step: 1 }), None);
-    assert!(sent.is_err(), "a part that came after the end");
+    let second = fabric(&mailboxes, 1).transport;
+    let part = (group_key(&[0, 1], 1), 0, Topic::Collective { sequence: 0, step: 1 });
+    assert!(mailboxes[1].wait(part, &By::Rank, &*second).is_err(), "a part that came after the end");
 }
 
 #[test]
@@ -300,6 +300,42 @@ fn a_rank_that_waits_too_long_says_for_what() {
         "rank 0 has waited for 0 s, the longest that a run may wait: Message { tag: 3 } of rank 1"
     );
     assert!(said[1].starts_with("rank 0 failed: rank 0 has waited"), "{said:?}");
+}
+
+#[test]
+fn a_rank_that_computes_does_not_wait_too_long_for_what_it_has_begun() {
+    let (told, other) = std::sync::mpsc::channel();
+    let other = Mutex::new(other);
+    run(2, |fabric| {
+        let comm = fabric.group(&[0, 1]).unwrap();
+        let t = Tensor::from_slice(&Arena::default(), [60_000], &[1f32; 60_000]).unwrap();
+        let begin = |t| comm.all_reduce("t", t, ReduceOp::Sum).unwrap();
+        if comm.rank() == 0 {
+            fabric.wait_at_most(Duration::ZERO);
+            let begun = begin(t);
+            // It computes until all that it waits for is there.
+            other.lock().unwrap().recv_timeout(Duration::from_secs(20)).expect("the other has its sum");
+            begun.wait().unwrap();
+        } else {
+            // Long after the other.
+            let late = Mailbox::default();
+            late.wait_at_most(1, Duration::from_millis(100));
+            let nothing = (0, 0, Topic::Message { tag: 0 });
+            assert!(late.wait(nothing, &By::Rank, &*fabric.transport).is_err());
+            begin(t).wait().unwrap();
+            told.send(()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_rank_waits_no_longer_for_what_it_has_begun_than_for_anything_else() {
+    let mailboxes = mailboxes(2);
+    let first = fabric(&mailboxes, 0);
+    first.wait_at_most(Duration::ZERO);
+    let t = Tensor::from_slice(&Arena::default(), [60_000], &[1f32; 60_000]).unwrap();
+    let begun = first.group(&[0, 1]).unwrap().all_reduce("t", t, ReduceOp::Sum).unwrap();
+    assert!(begun.wait().unwrap_err().to_string().contains("the longest that a run may wait"));
 }
 
 #[test]

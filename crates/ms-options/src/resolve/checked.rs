@@ -43,4 +43,8 @@ impl Samples for Checked {
         self.check(index, &sample)?;
         Ok(sample)
     }
+
+    fn row_tokens(&self, index: u64) -> Option<usize> {
+        self.set.row_tokens(index)
+    }
 }

@@ -75,9 +75,22 @@ impl DataKind {
     }
 }
 
+/// How ranks share the tokens of rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenShares {
+    /// Chunks that a row is cut into for context-parallel ranks, and how many of these there are.
+    pub pieces: usize,
+    pub cp: usize,
+    /// How many ranks share what one of these has.
+    pub tp: usize,
+}
+
 /// The open datasets of one rank.
 pub(crate) struct Data {
     sets: [Option<Arc<dyn Samples>>; 3],
+    /// Samples that the run takes of each.
+    wanted: [u64; 3],
+    shares: TokenShares,
     config: DataConfig,
     micro: usize,
     data_parallel: DataParallelRank,
@@ -112,6 +125,7 @@ impl Data {
         data: &DataConfig,
         run: &TrainConfig,
         data_parallel: DataParallelRank,
+        shares: TokenShares,
     ) -> anyhow::Result<Self> {
         let samples = wanted(run);
         let sets = match &data.kind {
@@ -158,7 +172,41 @@ impl Data {
             None => rows,
         };
         let sets = sets.map(|set| set.map(checked).map(stretched));
-        Ok(Self { sets, config: data.clone(), micro: run.batch.micro, data_parallel })
+        let micro = run.batch.micro;
+        Ok(Self { sets, wanted: samples, shares, config: data.clone(), micro, data_parallel })
+    }
+
+    /// Checks that ranks can share the rows from sample `consumed` on, as far as their lengths are known.
+    fn check_shares(&self, which: usize, consumed: u64) -> ms_trainer::Result<()> {
+        let TokenShares { pieces, cp, tp } = self.shares;
+        let Some(set) = self.sets[which].as_ref().filter(|_| self.config.layout == RowLayout::Packed) else {
+            return Ok(());
+        };
+        let (in_order, all) = (self.config.sampler == SamplerKind::Single, set.len());
+        // In another order, which ones are taken is known if all are.
+        let rows = match (in_order, consumed + all <= self.wanted[which]) {
+            (true, _) => consumed..self.wanted[which].min(all),
+            (false, true) => 0..all,
+            (false, false) => return Ok(()),
+        };
+        for first in rows.clone().step_by(self.micro) {
+            let mut batch = 0;
+            for index in (first..rows.end).take(self.micro) {
+                let Some(tokens) = set.row_tokens(index).filter(|_| pieces * tp > 1) else { return Ok(()) };
+                if !tokens.is_multiple_of(pieces) {
+                    let expected = format!("rows that divide into {pieces} chunks for {cp} ranks");
+                    let found = format!("sample {index} of {tokens} tokens");
+                    return Err(ms_trainer::Error::config("--context-parallel-size", expected, found));
+                }
+                batch += tokens / cp;
+            }
+            if in_order && !batch.is_multiple_of(tp) {
+                let expected = format!("micro-batches whose tokens {tp} ranks can share");
+                let found = format!("{batch} tokens from sample {first} on");
+                return Err(ms_trainer::Error::config("--sequence-parallel", expected, found));
+            }
+        }
+        Ok(())
     }
 
     fn batches(&self, which: usize, consumed: u64) -> ms_trainer::Result<Option<Batches>> {
@@ -183,6 +231,10 @@ impl DataSource for Data {
     fn train(&self, consumed: u64) -> ms_trainer::Result<Batches> {
         let hint = "give it a share in --split, and data that is not empty";
         let empty = ms_trainer::Error::DataEnded { split: "training", iteration: 0, hint };
+        // Before the first iteration, whenever the others are taken.
+        for (which, consumed) in [(0, consumed), (1, 0), (2, 0)] {
+            self.check_shares(which, consumed)?;
+        }
         self.batches(0, consumed)?.ok_or(empty)
     }
 

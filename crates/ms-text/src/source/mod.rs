@@ -80,7 +80,8 @@ impl Source {
             });
         }
         if !dir.is_dir() {
-            let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+            let what = if dir.exists() { "expected a folder or a file" } else { "no such folder or file" };
+            let source = std::io::Error::new(std::io::ErrorKind::NotFound, what);
             return Err(Error::Io { path: dir.into(), source });
         }
         Err(Error::NoTokenizer { path: dir.into(), looked_for: FILES })

@@ -100,12 +100,15 @@ fn pipeline(out: &mut String, plan: &Value) {
 /// Actions of a stage that are shown at the start and at the end of its schedule.
 const FIRST_ACTIONS: usize = 40;
 const LAST_ACTIONS: usize = 8;
+/// Actions that are not left out between them if there are fewer.
+const FEW_ACTIONS: usize = 4;
 
 /// A schedule without its middle, which `--json` has, if it is long.
 fn abridged(order: &str) -> String {
     let actions: Vec<&str> = order.split(' ').collect();
     let left_out = actions.len().saturating_sub(FIRST_ACTIONS + LAST_ACTIONS);
-    if left_out == 0 {
+    // A few actions are no longer than what would stand for them.
+    if left_out < FEW_ACTIONS {
         return order.to_owned();
     }
     let (first, last) = (&actions[..FIRST_ACTIONS], &actions[actions.len() - LAST_ACTIONS..]);

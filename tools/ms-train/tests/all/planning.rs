@@ -313,6 +313,9 @@ fn a_plan_is_told_to_people_in_units_and_to_programs_in_bytes() {
             )
     };
     assert_eq!(long.lines().filter(ends).count(), 1, "{long}");
+    // Hardly more than that is told whole: 50 actions, and not 52.
+    let whole = |batch: &str| !shown(&["--global-batch-size", batch]).contains("more, see --json");
+    assert_eq!(["25", "26"].map(whole), [true, false]);
     // What there is none of is not told, and no key of the object is.
     assert!(!text.contains("null") && !text.contains('_') && !text.contains("smart"), "{text}");
     // Two figures are called activations there: the object says which is which.

@@ -401,8 +401,9 @@ fn where_reports_cannot_be_written_the_flag_is_named() {
         ("--metrics-file", under.clone(), format!("expected a file, found a file at {}", at("file"))),
         ("--tensorboard-dir", at("file"), "expected a folder, found a file".to_owned()),
         ("--tensorboard-dir", under, format!("expected a folder, found a file at {}", at("file"))),
+        ("--profile-save-path", at("file"), "expected a folder, found a file".to_owned()),
     ] {
-        let said = refused(train(&[flag, &path, "--data-path"]).arg(&data), 2);
+        let said = refused(train(&["--profile", flag, &path, "--data-path"]).arg(&data), 2);
         assert!(said.contains(&format!("{flag} {path}: {want}")), "{said}");
     }
     let written = at("new/folder/m.jsonl");

@@ -6,9 +6,11 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
 
-/// 24 samples of 4 to 29 tokens; the first two of every micro-batch of four have 29.
-fn samples(dir: &Path) {
-    let length = |row: usize| if row % 4 < 2 { 29 } else { 4 + row % 20 };
+/// A tokenizer, and samples of these lengths.
+fn samples(dir: &Path, lengths: impl IntoIterator<Item = usize>) {
+    let lengths: Vec<usize> = lengths.into_iter().collect();
+    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+    ms_text::bpe::train(&options, ["words".to_owned()]).unwrap().write(dir.join("tok")).unwrap();
     type Column = (&'static str, fn(usize) -> i32);
     let columns: [Column; 3] = [
         ("input_ids", |t| (t * 7 % 60) as i32),
@@ -18,8 +20,8 @@ fn samples(dir: &Path) {
     for (key, value) in columns {
         let mut writer =
             IndexedWriter::create(dir.join(format!("set_packed_{key}_document")), TokenType::I32).unwrap();
-        for row in 0..24 {
-            writer.sequence(&(0..length(row)).map(value).collect::<Vec<_>>()).unwrap();
+        for &length in &lengths {
+            writer.sequence(&(0..length).map(value).collect::<Vec<_>>()).unwrap();
             writer.end_document().unwrap();
         }
         writer.finish().unwrap();
@@ -54,9 +56,8 @@ fn run(dir: &Path, flags: &str) -> Output {
 #[test]
 fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
-    ms_text::bpe::train(&options, ["words".to_owned()]).unwrap().write(dir.path().join("tok")).unwrap();
-    samples(dir.path());
+    // 24 of 4 to 29 tokens; the first two of every micro-batch of four have 29.
+    samples(dir.path(), (0..24).map(|row| if row % 4 < 2 { 29 } else { 4 + row % 20 }));
     // 29 tokens are filled up to 32, more than the 30 of a sample.
     let variable = losses(dir.path(), "a", "--seq-length 30 --variable-seq-lengths");
     assert_eq!(variable.len(), 5);
@@ -84,4 +85,30 @@ fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_no
     };
     assert!(assumed("--seq-length 30 --variable-seq-lengths").contains("every row is as long as it can be"));
     assert_eq!(assumed("--seq-length 30"), "[]");
+}
+
+#[test]
+fn a_row_that_ranks_cannot_share_is_named_before_the_first_iteration() {
+    let dir = tempfile::tempdir().unwrap();
+    samples(dir.path(), [8, 8, 8, 7]);
+    let metrics = dir.path().join("metrics");
+    let trained = |flags: &str, iterations: u32| {
+        let rows = "--seq-length 8 --reset-position-ids --nproc-per-node 2 --micro-batch-size 1 --global-batch-size 1";
+        let flags = format!("{rows} {flags} --train-iters {iterations} --metrics-file {}", metrics.display());
+        let done = run(dir.path(), &flags);
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    for (flags, said) in [
+        ("--context-parallel-size 2", "chunks for 2 ranks, found sample 3 of 7 tokens"),
+        ("--tp 2 --sequence-parallel", "whose tokens 2 ranks can share, found 7 tokens from sample 3 on"),
+    ] {
+        let (code, message) = trained(flags, 4);
+        assert!(code == Some(1) && message.contains(said), "{message}");
+        let done = std::fs::read_to_string(&metrics).unwrap_or_default();
+        assert!(!done.contains("lm loss"), "{flags}: an iteration ran: {done}");
+        // A row that the run does not take is in nobody's way.
+        let (code, message) = trained(flags, 3);
+        assert_eq!(code, Some(0), "{message}");
+        std::fs::remove_file(&metrics).unwrap();
+    }
 }

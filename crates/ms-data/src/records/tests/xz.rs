@@ -43,3 +43,16 @@ fn an_xz_dictionary_beyond_the_limit_is_refused_before_there_is_one() {
         assert!(error.contains("a dictionary of at most 128 MB, found a larger one"), "{error}");
     }
 }
+
+#[test]
+fn memory_that_a_reader_does_not_get_is_not_taken_for_a_dictionary() {
+    struct Starved;
+    impl std::io::Read for Starved {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::OutOfMemory.into())
+        }
+    }
+    let mut reader = Compression::Xz.reader(Starved).unwrap();
+    let error = std::io::Read::read(&mut reader, &mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}");
+}
