@@ -166,5 +166,5 @@ fn an_empty_dataset_is_spoken_of() {
     writer.push(ms_data::handler::Row::new(vec![Some(vec![1; 9]); 3])).unwrap();
     writer.finish().unwrap();
     let said = said(dir.path(), "pack --input chats --seq-length 8 --output-prefix none", 0);
-    assert!(said.contains("none: the dataset is empty: 1 rows are too long for --seq-length 8"), "{said}");
+    assert!(said.contains("none: the dataset is empty: 1 samples are too long for --seq-length 8"), "{said}");
 }
