@@ -545,6 +545,11 @@ fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
             continue;
         }
         assert!(message.contains("not those that were written"), "{to}: {message}");
+        // Nor does it get a new checksum.
+        let again = dir.path().join("again");
+        let words = [to, "torch_dist", "--load", text(&out), "--save", text(&again)];
+        let message = stderr(&ms_convert(&words).code(1));
+        assert!(message.contains("not those that were written") && !again.exists(), "{to}: {message}");
         // What another program made of it in its place is not ours to judge, once it has no checksums.
         for (path, _) in tree(&out).into_iter().filter(|(p, _)| p.ends_with(ms_ckpt::CHECKSUMS)) {
             std::fs::remove_file(out.join(path)).unwrap();
