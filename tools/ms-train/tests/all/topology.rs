@@ -411,11 +411,6 @@ fn a_layer_that_finds_no_place_is_refused_under_the_flag_that_is_wrong() {
         let message = run(flags);
         assert!(message.contains(flag), "{flags}: {message}");
     }
-    let mut command = ms_train();
-    command.args(MODEL.split_whitespace()).args(["--train-iters", "2", "--dry-run", "--pp", "2"]);
-    let done = command.args(["--num-layer-list", "1,3", "--noop-layers", "0,3"]).assert().success();
-    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-    assert!(said.contains("--num-layer-list has no effect beside --noop-layers"), "{said}");
 }
 
 #[test]
