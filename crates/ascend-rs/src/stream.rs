@@ -139,7 +139,7 @@ impl Event {
     /// Milliseconds from this event to a later one; both must be complete.
     ///
     /// # Errors
-    /// 107006 or 107007 if one is not.
+    /// 107006 if one is not, 107007 if `until` is the earlier one.
     pub fn elapsed_ms(&self, until: &Event) -> Result<f32> {
         let mut ms = 0.0;
         acl!(&self.context.toolkit, rt.aclrtEventElapsedTime(&raw mut ms, self.raw, until.raw))?;

@@ -81,7 +81,9 @@ impl Checkpoint {
         if self.form != crate::Form::Sharded {
             return crate::checksums::check(&self.root, self.files.iter().map(crate::Mapped::path));
         }
+        // Adapters from elsewhere may have another form.
         let folders = self.files.iter().filter_map(|file| file.path().parent());
+        let folders = folders.filter(|folder| folder.starts_with(&self.root));
         let folders: std::collections::BTreeSet<_> = folders.collect();
         folders.into_iter().try_for_each(crate::sharded::check_sums)
     }

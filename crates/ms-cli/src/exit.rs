@@ -46,9 +46,12 @@ impl<T, E: Into<anyhow::Error>> ResultHint<T> for Result<T, E> {
 /// A closed pipe downstream is a quiet success. INT, TERM and HUP end the process with 128 plus the signal's number. The body
 /// gets an [`Interrupt`], to which it names its outputs.
 pub fn run(tool: &str, body: impl FnOnce(&Interrupt) -> anyhow::Result<()>) -> ExitCode {
-    match body(&Interrupt::listen()) {
+    let interrupt = Interrupt::listen();
+    match body(&interrupt) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            // A signal that is just removing files causes errors; its exit code counts.
+            let _no_signal = interrupt.hold();
             let asked = |words: &[&str]| {
                 let argv: Vec<_> = std::env::args_os().collect();
                 argv.windows(words.len()).any(|w| w == words)

@@ -77,6 +77,11 @@ impl Interrupt {
         self.lock().first = Some(Box::new(act));
     }
 
+    /// Returns only if no signal is ending the process, and lets none do so while the result lives.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.lock()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -123,10 +123,13 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// `ln(1 + exp(x))`; its slope is [`sigmoid`].
+/// `ln(1 + exp(x))`, relative error below 4e-7; its slope is [`sigmoid`].
 #[inline(always)]
 pub(crate) fn softplus(x: f32) -> f32 {
-    let soft = ln(1.0 + f64::from(exp(x))) as f32;
+    let power = exp(x);
+    let soft = ln(1.0 + f64::from(power)) as f32;
+    // From -16 down both are the same number, of which the sum with 1 loses more and more.
+    let soft = if x < -16.0 { power } else { soft };
     if x > 20.0 { x } else { soft }
 }
 
@@ -267,6 +270,12 @@ mod tests {
             let want = 1.0 / (1.0 + (-f64::from(x)).exp());
             assert!((f64::from(sigmoid(x)) - want).abs() <= 4e-7 * want, "sigmoid {x}");
         }
+        for i in -8700..3000 {
+            let x = i as f32 * 0.01;
+            let want = f64::from(x).exp().ln_1p();
+            assert!((f64::from(softplus(x)) - want).abs() <= 4e-7 * want, "softplus {x}");
+        }
+        assert!(softplus(f32::NAN).is_nan());
         assert_eq!(sigmoid(-200.0), 1.0 / (1.0 + exp(88.0)));
         assert_eq!(tanh(50.0), 1.0);
     }

@@ -16,7 +16,9 @@ pub(crate) fn pick(inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) 
         }
         let score = |row: usize| -> f64 {
             let key = &k[row * dim..][..dim];
-            let of = |h: usize| w[t * heads + h] * dot(&q[(t * heads + h) * dim..][..dim], key).max(0.0);
+            // NaN stays what it is.
+            let relu = |x: f64| if x < 0.0 { 0.0 } else { x };
+            let of = |h: usize| w[t * heads + h] * relu(dot(&q[(t * heads + h) * dim..][..dim], key));
             (0..heads).map(of).sum()
         };
         let mut scored: Vec<(f64, usize)> = (s.start..s.start + s.seen).map(|j| (score(j), j)).collect();

@@ -21,10 +21,10 @@ fn scores<R: Real>(logits: &[R], score: RouterScore) -> Vec<R> {
     }
 }
 
-/// Index of the greatest value among those `open`; the first of equals.
+/// Index of the greatest value among those `open`; the first of equals. NaN is above all numbers.
 fn best(values: &[f64], open: impl Fn(usize) -> bool) -> usize {
     let greater = |found: Option<usize>, e: usize| match found {
-        Some(b) if values[b] >= values[e] => Some(b),
+        Some(b) if values[b] >= values[e] || values[b].is_nan() => Some(b),
         _ => Some(e),
     };
     (0..values.len()).filter(|&e| open(e)).fold(None, greater).unwrap_or(0)

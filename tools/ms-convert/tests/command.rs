@@ -491,6 +491,7 @@ fn values_that_are_not_finite_are_counted_and_said() {
     // An infinity and a value that is not a number, as bf16.
     bytes[last..].copy_from_slice(&[0x80, 0x7f, 0xc0, 0xff]);
     std::fs::write(&weights, bytes).unwrap();
+    std::fs::remove_file(model.join(ms_ckpt::CHECKSUMS)).unwrap();
     // A value that several files hold is counted in each.
     for (more, want) in [
         (&["--force"][..], 2),
@@ -545,6 +546,11 @@ fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
             continue;
         }
         assert!(message.contains("not those that were written"), "{to}: {message}");
+        // Nor does it get a new checksum.
+        let again = dir.path().join("again");
+        let words = [to, "torch_dist", "--load", text(&out), "--save", text(&again)];
+        let message = stderr(&ms_convert(&words).code(1));
+        assert!(message.contains("not those that were written") && !again.exists(), "{to}: {message}");
         // What another program made of it in its place is not ours to judge, once it has no checksums.
         for (path, _) in tree(&out).into_iter().filter(|(p, _)| p.ends_with(ms_ckpt::CHECKSUMS)) {
             std::fs::remove_file(out.join(path)).unwrap();

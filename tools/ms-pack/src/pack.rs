@@ -243,7 +243,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
     if sequences == 0 && summary.too_long > 0 {
         let (name, long) = (prefix.display(), summary.too_long);
         tracing::warn!(
-            "{name}: the dataset is empty: {long} rows are too long for --seq-length {}",
+            "{name}: the dataset is empty: {long} samples are too long for --seq-length {}",
             request.seq_length.unwrap_or_default()
         );
     }
@@ -265,7 +265,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
         let fill = summary.fill.map_or(String::new(), |fill| format!(", {:.2} % full", 100.0 * fill));
         writeln!(
             out,
-            "{}: {rows} rows, {sequences} sequences, {tokens} tokens{fill}{long}, in {seconds:.1} s",
+            "{}: {rows} samples, {sequences} sequences, {tokens} tokens{fill}{long}, in {seconds:.1} s",
             prefix.display()
         )?;
     }

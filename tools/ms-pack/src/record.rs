@@ -1,6 +1,6 @@
 //! The manifest next to a dataset: the tokenizer of its ids, and the files it was made from.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ms_data::indexed::{bin_path, idx_path};
 use ms_data::preprocess::{Manifest, OutputRecord};
 use std::path::{Path, PathBuf};
@@ -53,6 +53,24 @@ fn write(prefix: &Path, word: &str, sets: &[PathBuf], tokenizer: &str) -> Result
         }
     }
     manifest.write(&path_of(prefix))?;
+    Ok(())
+}
+
+/// Compares a dataset with the checksums in its manifest, if it has one.
+///
+/// # Errors
+/// If its bytes are not those that were written, a file cannot be read, or what stands in the place of the manifest is none.
+pub(crate) fn check(set: &Path) -> Result<()> {
+    let Some((path, manifest)) = Manifest::of_output(&bin_path(set))? else {
+        return Ok(Manifest::check_beside(&bin_path(set))?);
+    };
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let own = [bin_path(set), idx_path(set)].map(|p| p.file_name().map(ToOwned::to_owned));
+    for output in manifest.outputs.iter().filter(|o| own.contains(&Some(o.name.clone().into()))) {
+        if let Some(what) = output.differs(folder)? {
+            bail!("{what}\nhint: {} says what it was", path.display());
+        }
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use crate::cli::{Merge, Split};
 use crate::record;
 use anyhow::{Result, bail};
 use ms_cli::{Claim, Common, Interrupt, Usage};
-use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path, sets_in};
+use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path, resolve, sets_in};
 use ms_data::sink::check_absent;
 use serde_json::json;
 use std::io::Write;
@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Result<()> {
     let parts = match &args.input {
         Some(folder) => sets_of(folder)?,
-        None => args.parts.clone(),
+        None => args.parts.iter().map(|part| resolve(part)).collect::<ms_data::Result<_>>()?,
     };
     check_absent(std::slice::from_ref(&args.output_prefix), args.force)?;
     ms_cli::check_prefix(&args.output_prefix)?;
     parts.iter().try_for_each(|part| check_elsewhere(part, &args.output_prefix))?;
+    // Damage must not get a new checksum.
+    parts.iter().try_for_each(|part| record::check(part))?;
     let tokenizer = record::common_tokenizer(&parts)?;
     let _claim = Claim::new(&args.output_prefix, interrupt)?;
     interrupt.output(&args.output_prefix);
@@ -109,7 +111,8 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
     let prefixes: Vec<PathBuf> = parts.iter().map(|(name, _)| prefix_of(name)).collect();
     check_absent(&prefixes, args.force)?;
     prefixes.iter().try_for_each(|prefix| check_elsewhere(set.prefix(), prefix))?;
-    let tokenizer = record::common_tokenizer(std::slice::from_ref(&args.input))?;
+    record::check(set.prefix())?;
+    let tokenizer = record::common_tokenizer(&[set.prefix().to_owned()])?;
     let _claim = Claim::new(&args.output_prefix, interrupt)?;
     interrupt.output(&args.output_prefix);
     let mut done = Vec::with_capacity(parts.len());

@@ -2,10 +2,10 @@
 
 use crate::cli::Verify;
 use crate::inspect::{Input, describe, open};
+use crate::record;
 use anyhow::{Result, bail};
 use ms_cli::Common;
-use ms_data::indexed::{IndexedDataset, bin_path, idx_path};
-use ms_data::preprocess::Manifest;
+use ms_data::indexed::{IndexedDataset, idx_path};
 use ms_data::sft::IGNORED;
 use ms_text::Tokenizer;
 use std::io::Write;
@@ -64,17 +64,7 @@ fn check(name: &Path, vocabulary: Option<i64>) -> Result<serde_json::Value> {
         return Ok(facts);
     };
     let name = set.prefix();
-    if let Some((path, manifest)) = Manifest::of_output(&bin_path(name))? {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let own = [bin_path(name), idx_path(name)].map(|p| p.file_name().map(ToOwned::to_owned));
-        for output in manifest.outputs.iter().filter(|o| own.contains(&Some(o.name.clone().into()))) {
-            if let Some(what) = output.differs(folder)? {
-                bail!("{what}\nhint: {} says what it was", path.display());
-            }
-        }
-    } else {
-        Manifest::check_beside(&bin_path(name))?;
-    }
+    record::check(name)?;
     let (mut ids, mut least, mut most) = (Vec::new(), i32::MAX, i32::MIN);
     for i in 0..set.len() {
         ids.clear();

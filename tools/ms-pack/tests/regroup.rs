@@ -76,6 +76,31 @@ fn of_a_split_that_is_interrupted_no_part_stays() {
 }
 
 #[test]
+fn sets_called_by_the_beginning_of_their_names_have_their_manifests() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    set(folder, "a_text_document");
+    set(folder, "b_text_document");
+    said(folder, "merge --output-prefix all a b_text_document.bin", 0);
+    said(folder, "split a --split 1,1,0 --output-prefix part", 0);
+    for made in ["all.manifest.json", "part_train.manifest.json", "part_valid.manifest.json"] {
+        assert_eq!(names(folder, made), [made]);
+    }
+    let error = said(folder, "merge --force --output-prefix a_text_document a b", 2);
+    assert!(error.contains("it is an input too"), "{error}");
+    // Damage gets no new checksum.
+    let bin = folder.join("a_text_document.bin");
+    let mut bytes = std::fs::read(&bin).unwrap();
+    bytes[4] ^= 1;
+    std::fs::write(&bin, bytes).unwrap();
+    for words in ["merge --output-prefix more a b", "split a --split 1,1,0 --output-prefix more"] {
+        let error = said(folder, words, 1);
+        assert!(error.contains("a_text_document.bin: its bytes are not those that were written"), "{error}");
+        assert_eq!(names(folder, "more"), [""; 0]);
+    }
+}
+
+#[test]
 fn what_is_read_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
     set(dir.path(), "all_train");
@@ -192,5 +217,5 @@ fn an_empty_dataset_is_spoken_of() {
     writer.push(ms_data::handler::Row::new(vec![Some(vec![1; 9]); 3])).unwrap();
     writer.finish().unwrap();
     let said = said(dir.path(), "pack --input chats --seq-length 8 --output-prefix none", 0);
-    assert!(said.contains("none: the dataset is empty: 1 rows are too long for --seq-length 8"), "{said}");
+    assert!(said.contains("none: the dataset is empty: 1 samples are too long for --seq-length 8"), "{said}");
 }

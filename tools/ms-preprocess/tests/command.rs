@@ -303,6 +303,21 @@ fn strict_refuses_a_record_with_its_number_and_reason() {
 }
 
 #[test]
+fn tools_that_a_template_leaves_out_are_spoken_of_once() {
+    let bench = Bench::new();
+    let chat = |tools: &str| {
+        let messages = r#"[{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]"#;
+        format!(r#"{{"conversations": {messages}, "tools": {tools}}}"#)
+    };
+    let tools = r#""[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]""#;
+    std::fs::write(bench.path("tools.json"), format!("[{0},{0},{1}]", chat(tools), chat("null"))).unwrap();
+    let args = ["--style", "sharegpt", "--prompt-type", "qwen", "--map-keys", r#"{"tools": "tools"}"#];
+    let run = bench.run(&[&args[..], &["--input", "tools.json", "--output-prefix", "tools"]].concat());
+    let said = text(&run.stderr);
+    assert!(run.status.success() && said.matches("the template qwen describes").count() == 1, "{said}");
+}
+
+#[test]
 fn megatrons_own_tokenizers_take_their_files_from_flags() {
     let bench = Bench::new();
     std::fs::write(bench.path("vocab.txt"), "[PAD]\n[UNK]\nsome\nwords\n##1\n").unwrap();

@@ -132,12 +132,15 @@ fn time(event: usize, call: &str) -> Result<u64, i32> {
         return broken(&report::STR_EVENT_KIND, 107_006, &message);
     }
     let at = last(&event).and_then(|r| *r.at_ns.lock().unwrap_or_else(PoisonError::into_inner));
-    at.ok_or_else(|| fail(107_007, &format!("{call}: the event has not been reached")))
+    at.ok_or_else(|| fail(107_006, &format!("{call}: the event has not been reached")))
 }
 
 calls! {
     aclrtEventElapsedTime(ms: usize, start: usize, end: usize) = {
         let (a, b) = (time(start, CALL)?, time(end, CALL)?);
+        if b < a {
+            return Err(fail(107_007, &format!("{CALL}: the second event was reached before the first")));
+        }
         give(ms, (b as f64 - a as f64) as f32 / 1e6, CALL)
     };
 

@@ -7,9 +7,25 @@ use crate::memory;
 use crate::report::{self, fail};
 use std::ffi::CString;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static STARTED: AtomicU64 = AtomicU64::new(0);
+static FINALISED: AtomicBool = AtomicBool::new(false);
+
+/// What an end without a beginning is answered.
+fn not_started(call: &str) -> i32 {
+    if FINALISED.load(Ordering::Relaxed) {
+        return fail(100_037, &format!("{call}: finalised before"));
+    }
+    fail(100_001, &format!("{call} without aclInit"))
+}
+
+/// The last user has finished.
+fn finish() {
+    FINALISED.store(true, Ordering::Relaxed);
+    report_leaks();
+    context::end_all();
+}
 
 calls! {
     aclInit(config: usize) = {
@@ -28,22 +44,20 @@ calls! {
 
     aclFinalize() = {
         if STARTED.swap(0, Ordering::Relaxed) == 0 {
-            return Err(fail(100_001, "aclFinalize without aclInit"));
+            return Err(not_started(CALL));
         }
-        report_leaks();
-        context::end_all();
+        finish();
         Ok(())
     };
 
     aclFinalizeReference(count: usize) = {
         let before = STARTED.load(Ordering::Relaxed);
         if before == 0 {
-            return Err(fail(100_001, "aclFinalizeReference without aclInit"));
+            return Err(not_started(CALL));
         }
         STARTED.store(before - 1, Ordering::Relaxed);
         if before == 1 {
-            report_leaks();
-            context::end_all();
+            finish();
         }
         if count == 0 { Ok(()) } else { give(count, before - 1, CALL) }
     };

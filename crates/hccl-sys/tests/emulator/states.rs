@@ -134,13 +134,14 @@ fn events_are_limited_and_have_kinds() {
     let mut ex = null_mut();
     ok(call!(rt.aclrtCreateEventExWithFlag(&raw mut ex, 8)));
     let mut ms = 0f32;
-    assert_eq!(call!(rt.aclrtEventElapsedTime(&raw mut ms, a, b)), 107_007, "neither was recorded");
+    assert_eq!(call!(rt.aclrtEventElapsedTime(&raw mut ms, a, b)), 107_006, "neither was recorded");
     for e in [a, plain, b] {
         ok(call!(rt.aclrtRecordEvent(e, s)));
     }
     sync(s);
     ok(call!(rt.aclrtEventElapsedTime(&raw mut ms, a, b)));
     assert!(ms >= 0.0);
+    assert_eq!(call!(rt.aclrtEventElapsedTime(&raw mut ms, b, a)), 107_007, "the wrong way round");
     assert_eq!(call!(rt.aclrtEventElapsedTime(&raw mut ms, a, plain)), 107_006, "an event without a time");
     assert_eq!(call!(rt.aclrtResetEvent(ex, s)), 107_000, "an event of the other kind");
     ok(call!(rt.aclrtDestroyEvent(plain)));
@@ -187,6 +188,7 @@ fn nothing_is_left_after_a_refusal() {
     }
     ok(call!(rt.aclrtDestroyStream(s)));
     ok(call!(acl.aclFinalize()));
+    assert_eq!(call!(acl.aclFinalize()), 100_037, "a second end");
 }
 
 /// In mode lazy: a copy from page-locked memory takes what is there when its turn comes, one from other memory what is there

@@ -204,7 +204,8 @@ impl Plan {
     /// and counted in the result, except those in files that an interrupted run has finished.
     ///
     /// # Errors
-    /// A tensor that is missing or has another shape; I/O errors; [`Error::Exists`]; [`Error::NotZero`].
+    /// A tensor that is missing or has another shape; a source whose bytes are not those of its checksums; I/O errors;
+    /// [`Error::Exists`]; [`Error::NotZero`].
     pub fn run(
         &self,
         source: &Checkpoint,
@@ -222,6 +223,8 @@ impl Plan {
         if begun {
             tracing::info!("{}: continuing with what an interrupted run has left", dir.display());
         }
+        // Damage must not get a new checksum.
+        source.check_sums()?;
         // Files are written side by side; where there are too few, the parts of one.
         let workers = options.threads.clamp(1, self.files.len().max(1));
         let next = AtomicUsize::new(0);

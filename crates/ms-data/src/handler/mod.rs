@@ -35,6 +35,7 @@ use ms_text::template::{Effort, Template};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The options of a handler; the rest follows from its [`RecordKind`].
 #[derive(Clone, Debug)]
@@ -170,6 +171,8 @@ pub struct Handler {
     columns: Vec<String>,
     reward: Option<reward::Reward>,
     hunyuan: Option<conversation::Spans>,
+    /// Set when a record's tools were first left out.
+    tools_lost: AtomicBool,
 }
 
 impl Handler {
@@ -249,7 +252,8 @@ impl Handler {
         if columns.is_empty() {
             return Err(Error::options("no field to tokenize: --json-keys is empty"));
         }
-        Ok(Self { options, tokenizer, template, alignments, columns, reward, hunyuan })
+        let tools_lost = AtomicBool::new(false);
+        Ok(Self { options, tokenizer, template, alignments, columns, reward, hunyuan, tools_lost })
     }
 
     /// What the records are.
@@ -352,6 +356,13 @@ impl Handler {
             Alignment::Conversation(aligned, oddity) => {
                 if self.options.strict {
                     self.check_conversation(&aligned, oddity)?;
+                } else if !self.tools_lost.load(Ordering::Relaxed)
+                    && let Some(template) = self.loses_tools(&aligned)
+                    && !self.tools_lost.swap(true, Ordering::Relaxed)
+                {
+                    tracing::warn!(
+                        "tools of a record are not in a form that the template {template} describes: they vanish, as upstream"
+                    );
                 }
                 aligned
             }

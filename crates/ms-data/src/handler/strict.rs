@@ -50,14 +50,19 @@ impl Handler {
                 );
             }
         }
-        if !aligned.tools.is_empty() && template.loses_tools(&aligned.tools) {
+        if let Some(template) = self.loses_tools(aligned) {
             return Err(format!(
-                "its tools are not in a form that the template {} describes, so they vanish",
-                template.name
+                "its tools are not in a form that the template {template} describes, so they vanish"
             )
             .into());
         }
         Ok(())
+    }
+
+    /// The name of the template, if the conversation has tools that it does not describe.
+    pub(super) fn loses_tools(&self, aligned: &Aligned) -> Option<&str> {
+        let template = self.template.as_ref()?;
+        (!aligned.tools.is_empty() && template.loses_tools(&aligned.tools)).then_some(&template.name)
     }
 
     pub(super) fn check_encoded(&self, encoded: &Encoded) -> Result<()> {

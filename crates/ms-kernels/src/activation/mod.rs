@@ -83,7 +83,8 @@ pub(crate) mod body {
                 if y > limit { (limit, 0.0) } else { (y, slope) }
             }
             Activation::Relu2 => {
-                let r = if x > 0.0 { x } else { 0.0 };
+                // Compared this way round for the same reason.
+                let r = if x < 0.0 { 0.0 } else { x };
                 (r * r, 2.0 * r)
             }
         }

@@ -68,6 +68,19 @@ fn values_and_slopes_follow_the_formulas_from_minus_eight_to_eight() {
 }
 
 #[test]
+fn what_is_not_a_number_stays_visible() {
+    for kind in ALL {
+        let (y, dx) = same_everywhere("NaN", |cpu| {
+            let (mut y, mut dx) = ([0f32; 1], [0f32; 1]);
+            forward(cpu, &mut y, &[f32::NAN], kind).unwrap();
+            backward(cpu, &mut dx, &[1.0], &[f32::NAN], kind).unwrap();
+            (y[0].is_nan(), dx[0].is_nan())
+        });
+        assert!(y && dx, "{kind:?}");
+    }
+}
+
+#[test]
 fn a_clamped_gate_clamps_and_raises_what_it_gates() {
     let cpu = Cpu::new(1, Isa::detect()).unwrap();
     let kind = Activation::Clamped { alpha: 1.702, limit: 7.0 };

@@ -56,11 +56,13 @@ fn check(router: &Router, op: &'static str, experts: usize) -> Result<()> {
     Ok(())
 }
 
-/// Index of the largest of `values` among those `open`; the first of equals.
+/// Index of the largest of `values` among those `open`; the first of equals. NaN is above all numbers, as in torch: an expert
+/// with a broken score is picked and seen, not passed over.
 fn best<R: Real>(values: &[R], open: impl Fn(usize) -> bool) -> Option<usize> {
+    let is_nan = |v: R| v.partial_cmp(&v).is_none();
     let mut found: Option<usize> = None;
     for (e, &v) in values.iter().enumerate() {
-        if open(e) && found.is_none_or(|b| v > values[b]) {
+        if open(e) && found.is_none_or(|b| v > values[b] || (is_nan(v) && !is_nan(values[b]))) {
             found = Some(e);
         }
     }

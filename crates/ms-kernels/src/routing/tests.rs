@@ -30,6 +30,16 @@ const CASES: [(&str, Router, bool); 5] = [
 ];
 
 #[test]
+fn an_expert_whose_score_is_no_number_is_picked() {
+    let router = Router { score: Score::Sigmoid, top_k: 2, ..PLAIN };
+    let (mut experts, mut weights) = ([0; 2], [0f32; 2]);
+    let logits = [0.0, 1.0, f32::NAN, 2.0];
+    forward(&Cpu::single(), &mut experts, &mut weights, &logits, None, 4, &router).unwrap();
+    assert_eq!(experts, [2, 3]);
+    assert!(weights[0].is_nan() && weights[1].is_finite(), "{weights:?}");
+}
+
+#[test]
 fn groups_are_judged_by_the_sum_of_their_best_scores_or_logits() {
     // For the groups (9, -8), (2, 1), (5, 0): the first has the likeliest expert, the last the largest sum of logits.
     let logits = [9.0, -8.0, 2.0, 1.0, 5.0, 0.0f32];

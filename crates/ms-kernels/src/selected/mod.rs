@@ -33,6 +33,11 @@ pub struct Indexer<'a> {
     pub dim: usize,
 }
 
+/// `max(x, 0)`; NaN stays what it is, so that a broken key is picked and seen.
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
 /// For each query the `P` keys with the highest scores, among those it sees.
 ///
 /// `picks` is `[T,P]` i32: rising key rows, then [`NONE`] where there are fewer keys than places. Scores are often
@@ -71,7 +76,7 @@ pub fn pick_seen(
                 let score = (0..heads).map(|h| {
                     let q = &q[(t * heads + h) * dim..][..dim];
                     let dot: f32 = q.iter().zip(key).map(|(a, b)| a * b).sum();
-                    w[t * heads + h] * dot.max(0.0)
+                    w[t * heads + h] * relu(dot)
                 });
                 (score.sum(), j)
             })

@@ -54,6 +54,15 @@ fn with_every_key_picked_it_is_causal_attention_with_its_gradient() {
 }
 
 #[test]
+fn a_key_that_is_no_number_is_picked() {
+    let k = [0.5, f32::NAN, 1.0, 2.0];
+    let indexer = Indexer { q: &[1.0], k: &k, w: &[1.0], heads: 1, dim: 1 };
+    let mut picks = [0; 2];
+    pick_seen(&Cpu::single(), &mut picks, 2, &indexer, &[Sight { start: 0, seen: 4, all: 4 }]).unwrap();
+    assert_eq!(picks, [1, 3]);
+}
+
+#[test]
 fn the_best_keys_of_the_own_document_are_picked() {
     let k = [0.5, 3.0, 1.0, 2.0, 9.0, 9.0];
     let segments = [Segment::of(0, 4), Segment::of(4, 2)];

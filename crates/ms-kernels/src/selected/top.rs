@@ -40,8 +40,8 @@ pub(super) fn select(list: &mut [Scored], count: usize) {
             last = cut;
         }
     }
-    // Stable for so few: equals keep their order.
-    list[first..last].sort_by(|a, b| b.0.total_cmp(&a.0));
+    // Stable for so few: equals, also zeros of either sign, keep their order.
+    list[first..last].sort_by(|a, b| before(b, a).cmp(&before(a, b)));
 }
 
 /// Brings the `count` largest to the front as a heap with the smallest on top, which a larger one replaces.
@@ -141,6 +141,13 @@ mod tests {
         list.truncate(10);
         list.sort_unstable_by_key(|s| s.1);
         assert_eq!(list.iter().map(|s| s.1).collect::<Vec<_>>(), [17, 27, 42, 47, 52, 67, 72, 77, 82, 87]);
+    }
+
+    #[test]
+    fn zeros_of_either_sign_are_equal() {
+        let mut list = [(-0.0, 0), (0.0, 1)];
+        select(&mut list, 1);
+        assert_eq!(list[0].1, 0);
     }
 
     #[test]

@@ -345,7 +345,9 @@ fn stages(o: &ParallelismOptions, inputs: &TopologyInputs<'_>, model: &ModelConf
     // Upstream treats them as a set.
     noop.sort_unstable();
     noop.dedup();
-    // As upstream: a list of layers is ignored if there are empty slots.
+    if o.layer_list.value.is_some() && !noop.is_empty() {
+        tracing::warn!("--num-layer-list has no effect beside --noop-layers, as in upstream");
+    }
     let layer_list = o
         .layer_list
         .value

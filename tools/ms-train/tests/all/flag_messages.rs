@@ -151,6 +151,12 @@ fn what_is_missing_of_a_model_is_named_by_its_flag() {
 }
 
 #[test]
+fn a_layer_list_changes_nothing_beside_empty_slots() {
+    let said = warnings("--num-layers 4 --pp 2 --nproc-per-node 2 --num-layer-list 1,3 --noop-layers 0,3");
+    assert!(said.contains("--num-layer-list has no effect beside --noop-layers"), "{said}");
+}
+
+#[test]
 fn the_help_of_parity_is_its_own() {
     let done = ms_train().args(["parity", "--help"]).assert().success();
     let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();

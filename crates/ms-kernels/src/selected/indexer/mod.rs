@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Indexer, check_picks, row};
+use super::{Indexer, check_picks, relu, row};
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::float::{exp, ln};
@@ -177,7 +177,7 @@ pub fn loss(
                 let query = &q[(t * heads + h) * dim..][..dim];
                 for ((s, product), key) in scores.iter_mut().zip(held).zip(&picked) {
                     *product = lanes::dot(cpu.isa(), query, key);
-                    *s += weights[h] * product.max(0.0);
+                    *s += weights[h] * relu(*product);
                 }
             }
             let of_picks = picks[t * places..][..places].iter().zip(&attention[t * places..]);
@@ -190,7 +190,7 @@ pub fn loss(
                 let mut by_weight = 0f32;
                 let mut parts = Vec::with_capacity(picked.len());
                 for ((ds, product), &key) in scores.iter().zip(held).zip(&picked) {
-                    by_weight += ds * factor * product.max(0.0);
+                    by_weight += ds * factor * relu(*product);
                     *product = if *product > 0.0 { ds * factor * weights[h] } else { 0.0 };
                     parts.push((*product, key));
                 }
