@@ -1,8 +1,9 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
 use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
-use super::nothing::IN_TURN;
-use super::operators::replaced;
+use super::memory::KEPT;
+use super::nothing::{IN_TURN, TEXT};
+use super::operators::{inner, replaced};
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
@@ -20,7 +21,8 @@ const DEEPEST: usize = 500;
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
-/// - What a loop goes over is checked, for the engine goes over null.
+/// - What a loop goes over is checked, for the engine goes over null; so is what a namespace is given.
+/// - What is written more than once, as a macro is, says so each time, to be counted.
 /// - Slices are a filter: those of the engine that go backwards do not stop before the first element, and not at all in an empty
 ///   list, and it has slices of null.
 /// - Comparisons by order and `in` are filters, and what `~` joins is made texts by one.
@@ -64,7 +66,18 @@ pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
         if length.is_none() {
             out.push_str(tag);
         } else {
-            out.push_str(&replaced(&formatted(&checked(&sliced(block(tag))?))));
+            out.push_str(&replaced(&formatted(&stored(&checked(&sliced(block(tag))?)))));
+            let words = words(tag);
+            let again = match &words[..word(words)] {
+                "macro" | "call" | "block" => tag.starts_with("{%"),
+                "for" => words.ends_with("recursive"),
+                _ => false,
+            };
+            if again {
+                // Blanks behind it are controlled as they were.
+                let control = ["-%}", "+%}"].into_iter().find(|end| tag.ends_with(end)).unwrap_or("%}");
+                out.push_str(&format!("{{% if none|{TEXT} %}}{{% endif {control}"));
+            }
         }
         if length.is_some() && tag.starts_with("{%") && words(tag) == "raw" {
             let end = rest
@@ -137,6 +150,21 @@ fn block(tag: &str) -> String {
 fn checked(tag: &str) -> String {
     let Some(Range { start, end }) = gone_over(tag) else { return tag.to_owned() };
     format!("{}({})|{IN_TURN}{}", &tag[..start], &tag[start..end], &tag[end..])
+}
+
+/// What `set` gives, in brackets where it is a tuple, and behind a check where it is given to a namespace.
+fn stored(tag: &str) -> String {
+    let (begin, end) = inner(tag);
+    let sets = tag.starts_with("{%") && tag[..begin].ends_with("set");
+    let Some((target, value)) = tag[begin..end].split_once('=').filter(|_| sets) else { return tag.to_owned() };
+    let is_target = target.chars().all(|c| is_of_word(c) || c.is_whitespace() || ".,()".contains(c));
+    let (filter, is_tuple) = (format!("|{KEPT}"), parts(value, ',').len() > 1);
+    let behind = if is_tuple { "" } else { &filter };
+    if !is_target || !is_tuple && !target.contains('.') {
+        return tag.to_owned();
+    }
+    let blanks = end - value.len() + value.trim_end().len();
+    format!("{}({}){behind}{}", &tag[..end - value.len()], value.trim_end(), &tag[blanks..])
 }
 
 /// Where a tag says what a loop goes over.
