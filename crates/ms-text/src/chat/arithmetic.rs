@@ -197,13 +197,12 @@ mod tests {
             "{% set a = 'a' * 1000000 %}{{ a|list|length }}".to_owned(),
             "{% set a = 'a' * 1000000 %}{{ a|map('upper')|list|length }}".to_owned(),
             "{% set a = 'a' * 1000000 %}{% for c in a %}{% endfor %}".to_owned(),
-            "{% set a = 'a' * 1000000 %}{{ a[::2] }}".to_owned(),
             "{% macro f(a) %}{{ f(a ~ a) }}{% endmacro %}{{ f('a') }}".to_owned(),
             twice(&format!("{{% for i in range(99999) %}}{}{{% endfor %}}", "a".repeat(1 << 10))),
             "{{ (1,) * 1000000000 }}{{ range(1000000000) }}".to_owned(),
         ] {
             let error = render(&source).expect_err(&source[..source.len().min(200)]);
-            let bounds = ["of at most 16777216 bytes in all, found more", "too deep or too long"];
+            let bounds = ["of at most 16777216 bytes in all, found more", "of at most 16777216 values, found more"];
             assert!(bounds.iter().any(|bound| error.contains(bound)), "{source:.200}: {error:.300}");
         }
         assert_eq!(

@@ -226,3 +226,127 @@ fn held(value: &Value) -> Error {
 fn wrong(what: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, what)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{ChatTemplate, GenerationPrompt};
+
+    fn render(source: &str) -> Result<String, String> {
+        let template = ChatTemplate::new(source).map_err(|e| e.to_string())?;
+        template.render(&serde_json::json!([{"a": [1]}]), None, GenerationPrompt::Omit).map_err(|e| e.to_string())
+    }
+
+    /// A step that is taken very often.
+    fn again(step: &str) -> String {
+        let begin = "{% set ns = namespace(l=[1], n=none) %}";
+        format!("{begin}{{% for i in range(99999) %}}{step}{{% endfor %}}{{{{ ns.l == ns.n }}}}")
+    }
+
+    #[test]
+    fn lists_and_dicts_do_not_become_deep_or_grow_without_end_however_they_are_made() {
+        let x = |step: &str| "{% set x = 1 %}".to_owned() + &step.repeat(1000) + "{{ x }}";
+        for source in [
+            x("{% set x = [x] %}"),
+            x("{% set x = (x,) %}"),
+            x("{% set x = x, 1 %}"),
+            x("{%- set x={ 'a' :x } -%}"),
+            x("{% set x = [1, x][1:] %}{% set x = [x]|batch(2)|list %}"),
+            again("{% set ns.l = [ns.l] %}"),
+            again("{% set ns.l = ns.l, %}"),
+            again("{% set ns.l = dict(a=ns.l) %}"),
+            again("{% set ns.l = ns.l|batch(1) %}"),
+            again("{% set ns.l = ns.l|slice(1) %}"),
+            again("{% set ns.l = {'a': ns.l}|items %}"),
+            again("{% set ns.l = {'a': ns.l}.values() %}"),
+            again("{% set ns.l = {'a': ns.l}|dictsort %}"),
+            again("{% set ns.l = [{'a': 1, 'b': ns.l}]|groupby('a') %}"),
+            again("{% set ns.l = ([ns.l, ns.l]|groupby('list'))[0] %}"),
+            again("{% set ns.l = [ns.l]|map('batch', 1) %}"),
+            again("{% set ns.l = [ns.l, ns.l] %}{% set ns.n = [ns.n, ns.n] %}"),
+            "{% macro f(x) %}{{ f([[[[[[[[x]]]]]]]]) }}{% endmacro %}{{ f(1) }}".to_owned(),
+            "{% macro f() %}{{ caller([[[[[[[[1]]]]]]]]) }}{% endmacro %}{% macro g(x) %}{% call(y) f() %}{{ g([x, [[[[y]]]]]) }}{% endcall %}{% endmacro %}{{ g(1) }}".to_owned(),
+            "{% for x in [1] recursive %}{{ loop([[[[[x]]]]]) }}{% endfor %}".to_owned(),
+        ] {
+            let error = render(&source).expect_err(&source[..source.len().min(200)]);
+            let bounds = [
+                "expected at most 200 lists and dicts in each other, found more",
+                "expected a list or dict of at most 16777216 values, found more",
+                "of at most 16777216 bytes in all, found more",
+                "recursion limit exceeded",
+            ];
+            assert!(bounds.iter().any(|bound| error.contains(bound)), "{source:.200}: {error:.300}");
+        }
+        let deep = "{% set x = [] %}".to_owned() + &"{% set x = [x] %}".repeat(190);
+        assert_eq!(render(&(deep + "{{ x == [x] }}{{ x|string|length }}{{ x|tojson|length }}")).unwrap(), "False382382");
+        let turned = again("{% set ns.l = ns.l|reverse|list|reverse %}");
+        assert_eq!(render(&turned).unwrap(), "False");
+    }
+
+    #[test]
+    fn nothing_comes_to_hold_itself() {
+        for (code, found) in [
+            ("{% set ns.a = ns %}", "namespace"),
+            ("{% set (ns.a, b) = (ns, 1) %}", "namespace"),
+            ("{% set ns.a = [ns] %}", "namespace"),
+            ("{% set n = namespace({'a': 1}, b=ns) %}", "namespace"),
+            ("{% set n = namespace(b=ns) %}", "namespace"),
+            ("{% set n = dict(b=ns) %}", "namespace"),
+            ("{% set c = cycler(ns) %}", "namespace"),
+            ("{% set c = cycler(cycler(1)) %}", "cycler"),
+            ("{% set j = joiner(joiner()) %}", "joiner"),
+            ("{% for x in [1] %}{% set ns.a = loop %}{% endfor %}", "loop"),
+            ("{% for x in [1] %}{{ [loop]|length }}{% endfor %}", "loop"),
+        ] {
+            let error = render(&("{% set ns = namespace() %}".to_owned() + code)).expect_err(code);
+            let found = format!("expected no {found} in a list, a dict or a namespace");
+            assert!(error.contains(&found) || error.contains("too many arguments"), "{code}: {error}");
+        }
+        for (source, want) in [
+            ("{% set ns = namespace(a=messages) %}{% set ns.b, c = 1, [ns.a] %}{{ ns.b }}{{ c }}", "1[[{'a': [1]}]]"),
+            (
+                "{% for x in [1] %}{% set outer = loop %}{% for y in [2, 3] %}{{ outer.index }}{{ loop.index }}{% endfor %}{% endfor %}",
+                "1112",
+            ),
+            ("{% set ns = namespace(c=cycler('a', [1])) %}{{ ns.c.next() }}{{ ns.c.next() }}{{ ns.c.next() }}", "a[1]a"),
+            ("{% macro m(a) %}<{{ a }}>{% endmacro %}{% set d = {'m': m} %}{{ d.m(1) }}{{ d['m'](2) }}", "<1><2>"),
+            ("{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "123"),
+            ("{% with (a, b) = (1, messages), (c, d) = (3, [messages, 4]) %}{{ a }}{{ c }}{{ d[1] }}{% endwith %}", "134"),
+            ("{% macro m() %}{{ caller(1, messages) }}{% endmacro %}{% call (a, b) m() %}{{ a }}{{ b }}{% endcall %}", "1[{'a': [1]}]"),
+            ("{% set x = [1, messages][0] %}{{ x }}{{ [messages, 2][1] }}{{ {'a': messages}.a[0].a }}", "12[1]"),
+            ("{% set x | replace('(a=b, c)', '1') %}(a=b, c)\n{% endset %}{{ x }}", "1\n"),
+        ] {
+            assert_eq!(render(source).as_deref(), Ok(want), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_what_is_made() {
+        let long = |step: &str, times: usize| {
+            let begin = "{% set a = 'a ' * 500000 %}";
+            format!("{begin}{{% for i in range({times}) %}}{{% set x = {step} %}}{{% endfor %}}")
+        };
+        for step in ["a[1:]", "a.upper()", "a.strip()", "a|upper", "a.replace('b', 'c')", "a.split('b')", "a.split(' ', 1)", "a % ()"] {
+            assert_eq!(render(&long(step, 12)).as_deref(), Ok(""), "{step}");
+            assert!(render(&long(step, 20)).is_err(), "{step}");
+        }
+        for step in ["a.startswith('a')", "a.find('b')", "a.isspace()", "a.count('a')"] {
+            assert_eq!(render(&long(step, 100)).as_deref(), Ok(""), "{step}");
+        }
+        let text = "a".repeat(1 << 10);
+        for source in [
+            long("'%s' % {'a': a, 'b': a, 'c': a, 'd': a, 'e': a}", 4),
+            long("'%s%s%s%s%s' % (a, a, a, a, a)", 4),
+            long("'{}'.format([a, a, a, a, a])", 4),
+            again("{% set x = '%1000d' % 1 %}"),
+            again("{% set x = [i, i, i, i, i, i, i, i] %}"),
+            again("{% set x = {'a': i, 'b': i, 'c': i, 'd': i} %}"),
+            format!("{{% macro f() %}}{text}{{% endmacro %}}{}", again("{% set x = f() %}")),
+            format!("{{% macro f() %}}{}{{% endmacro %}}{{% call f() %}}{text}{{% endcall %}}", "{% set x = caller() %}".repeat(1 << 14)),
+            format!("{{% for i in range(2) recursive %}}{text}{{% if loop.depth < 15 %}}{{% set x = loop(range(2)) %}}{{% endif %}}{{% endfor %}}"),
+            "{% set ns = namespace(l=[1]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l]|sum(start=[]) %}{% endfor %}".to_owned(),
+        ] {
+            let error = render(&source).expect_err(&source[..source.len().min(200)]);
+            assert!(error.contains("of at most 16777216 bytes in all, found more"), "{source:.200}: {error:.300}");
+        }
+    }
+}

@@ -398,12 +398,24 @@ mod tests {
             ("{{ f(*a, **b) + -c * +d }}", "{{ f(*a, **b)|plus((-c)|multiplied(+d)) }}"),
             (
                 "{{ f(a=b ~ 'c', d={'e': g > 1.5}) }}",
-                "{{ f(a=b|joined('c'), d={'e': g|compared('>', 1.5)}) }}",
+                "{{ f(a=b|joined('c'), d=({'e': g|compared('>', 1.5)}|made)) }}",
             ),
             ("{{ a ~ (b }}{{ a < }}", "{{ a ~ (b }}{{ a < }}"),
             (
                 "{{ loop.cycle() ~ loop.cycle('a', *b) ~ loop.cycle(*b) }}",
                 "{{ loop.cycle(none|in_cycle)|joined(loop.cycle('a', *b), loop.cycle(*((b)|list)|in_cycle)) }}",
+            ),
+            ("{{ [a, ['b', 1], (c)] }}", "{{ ([a, ['b', 1], (c)]|made) }}"),
+            ("{% set (a, b), c = (1, c) == {} %}", "{% set (a, b), c = ((1, c)|made) == {} %}"),
+            (
+                "{% for (a, b), c in (d, {e: 1}) recursive %}",
+                "{% for (a, b), c in ((d, ({e: 1}|made))|made) recursive %}",
+            ),
+            ("{% with (a, b) = c, (d, e) = f %}", "{% with (a, b) = c, (d, e) = f %}"),
+            ("{% call (a, b) f([c]) %}", "{% call (a, b) f(([c]|made)) %}"),
+            (
+                "{{ loop(a.b) ~ x.loop(a) ~ loop(a, b) }}",
+                "{{ loop((a.b)|in_turn)|joined(x.loop(a), loop(a, b)) }}",
             ),
             ("{{ a <\n b\n== c }}", "{{ a|compared('<', \n b\n, '==', c) }}"),
             ("{% for a in b if a.c < 3 recursive %}", "{% for a in b if a.c|compared('<', 3) recursive %}"),

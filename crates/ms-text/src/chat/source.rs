@@ -413,7 +413,7 @@ mod tests {
                 "{{ '{% generation %}' }}{# {% generation %} #}",
                 "{{ '{% generation %}' }}{# {% generation %} #}",
             ),
-            ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text((a, 2)) }}"),
+            ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text(((a, 2)|made)) }}"),
             (
                 "{{ '%s' % a.b[0]|upper ~ 'c' % 'd' }}",
                 "{{ '%s' |percent_of_text(a.b[0]|upper)|joined('c' |percent_of_text('d')) }}",
@@ -424,6 +424,12 @@ mod tests {
             (
                 "{{ 2 * f(a % b) + a % b ** 2 }}",
                 "{{ 2|multiplied(f(a |percent_of_text(b)))|plus(a % b ** 2) }}",
+            ),
+            ("{% set ns.a = b in c -%}", "{% set ns.a =( b|compared('in', c))|kept -%}"),
+            ("{%set a = b, c%}{% set a|f('=') %}", "{%set a =(( b, c)|made)%}{% set a|f('=') %}"),
+            (
+                "{%- macro f(a, b=1) +%}\n{% for a in b recursive -%}",
+                "{%- macro f(a, b=1) +%}{% if none|text_again %}{% endif +%}\n{% for a in (b)|in_turn recursive -%}{% if none|text_again %}{% endif -%}",
             ),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
             (
@@ -444,7 +450,7 @@ mod tests {
             ),
             (
                 "{{ not [a][::-1][::-1] }}",
-                "{{ not (([a]|in_steps(none, none, -1))|in_steps(none, none, -1)) }}",
+                "{{ not ((([a]|made)|in_steps(none, none, -1))|in_steps(none, none, -1)) }}",
             ),
             (
                 "{% raw %}{% for a in b %}{% endraw %}{{ a % b }}",
