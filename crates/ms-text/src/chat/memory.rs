@@ -128,10 +128,15 @@ pub(super) fn counted(state: &mut State, made: Value) -> Result<Value> {
 
 /// Checks how deep and how long a list or dict is: the engine goes down into them by calls, and each way.
 fn bounded(state: &mut State, made: &Value) -> Result<()> {
-    if made.as_object().is_some() {
-        state.get_or_insert_extension_with(Known::default).of_elements(made, 0)?;
+    if made.as_object().is_none() {
+        return Ok(());
     }
-    Ok(())
+    let known = state.get_or_insert_extension_with(Known::default);
+    let before = known.extents.len();
+    known.of_elements(made, 0)?;
+    let more = known.extents.len() - before;
+    // With room for as many, and the lists themselves.
+    count(state, more.saturating_mul(3 * size_of::<(usize, (Value, Extent))>()))
 }
 
 /// How deep lists and dicts are in each other, and how many values they have in all.
