@@ -265,7 +265,7 @@ mod tests {
             again("{% set ns.l = {'a': ns.l}.values() %}"),
             again("{% set ns.l = {'a': ns.l}|dictsort %}"),
             again("{% set ns.l = [{'a': 1, 'b': ns.l}]|groupby('a') %}"),
-            again("{% set ns.l = ([ns.l, ns.l]|groupby('list'))[0] %}"),
+            again("{% set ns.l = ([{'a': 1, 'b': ns.l}, {'a': 1, 'b': ns.l}]|groupby('a'))[0] %}"),
             again("{% set ns.l = [ns.l]|map('batch', 1) %}"),
             again("{% set ns.l = [ns.l, ns.l] %}{% set ns.n = [ns.n, ns.n] %}"),
             "{% macro f(x) %}{{ f([[[[[[[[x]]]]]]]]) }}{% endmacro %}{{ f(1) }}".to_owned(),

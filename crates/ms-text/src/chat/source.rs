@@ -438,7 +438,7 @@ mod tests {
             ),
             (
                 "{% for a in (b if c) if a in d recursive %}",
-                "{% for a in ((b if c))|in_turn if a|compared('in', d) recursive %}",
+                "{% for a in ((b if c))|in_turn if a|compared('in', d) recursive %}{% if none|text_again %}{% endif %}",
             ),
             (
                 "{% for a in b.c()[::-1] %}{% form in c %}",
