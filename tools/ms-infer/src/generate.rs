@@ -239,7 +239,9 @@ mod tests {
     fn a_prompt_that_is_too_long_is_so_wherever_it_is_cut() {
         let prompt = |text: &[u8]| prompt_of(text, 3).map_err(|e| e.to_string());
         assert_eq!(prompt("aé".as_bytes()), Ok("aé".into()));
-        for (text, found) in [(&b"aa\xc3\xa9"[..], "longer than 3 bytes"), (b"", "empty"), (b"a\xc3", "not UTF-8")] {
+        for (text, found) in
+            [(&b"aa\xc3\xa9"[..], "longer than 3 bytes"), (b"", "empty"), (b"a\xc3", "not UTF-8")]
+        {
             let error = prompt(text).unwrap_err();
             assert!(error.contains(found), "{error}");
         }

@@ -4,8 +4,8 @@ use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State};
 
 use super::memory::{count, count_elements, counted};
-use super::operators::{JOINED, MULTIPLIED, PLUS};
 use super::nothing::listed;
+use super::operators::{JOINED, MULTIPLIED, PLUS};
 use super::texts::{attributes, escaped, is_float, is_list, text_of};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -142,7 +142,10 @@ mod tests {
             ("{{ 'a' + 'b' + 'c' * 2 + 2 * 'd' }}{{ 'x' * -1 }}{{ true * 'y' }}", "abccddy"),
             ("{{ [1] + [2] * 2 + [] }}{{ (1,) + (2,) * 2 }}{{ [1] * -3 }}", "[1, 2, 2](1, 2, 2)[]"),
             ("{{ 9223372036854775807 + 1 }}{{ 3 * 'a' ~ 1 + '1' }}", "9223372036854775808aaa11"),
-            ("{{ [[1], [2]]|sum(start=[]) }}{{ [{'n': 2}, {'n': 0.5}]|sum('n', 1) }}{{ []|sum }}", "[1, 2]3.50"),
+            (
+                "{{ [[1], [2]]|sum(start=[]) }}{{ [{'n': 2}, {'n': 0.5}]|sum('n', 1) }}{{ []|sum }}",
+                "[1, 2]3.50",
+            ),
             (
                 "{% macro f(a) %}{{ varargs|length if 0 else a }}{% endmacro %}{{ f(*[1]) + f(**{'a': '2'}) }}",
                 "12",
@@ -202,7 +205,8 @@ mod tests {
             "{{ (1,) * 1000000000 }}{{ range(1000000000) }}".to_owned(),
         ] {
             let error = render(&source).expect_err(&source[..source.len().min(200)]);
-            let bounds = ["of at most 16777216 bytes in all, found more", "of at most 16777216 values, found more"];
+            let bounds =
+                ["of at most 16777216 bytes in all, found more", "of at most 16777216 values, found more"];
             assert!(bounds.iter().any(|bound| error.contains(bound)), "{source:.200}: {error:.300}");
         }
         assert_eq!(

@@ -125,6 +125,10 @@ mod tests {
                 "{% for x in [3, 4][::-1] %}{{ x }}{% endfor %}{% for x in [][::-1] %}{{ x }}{% endfor %}",
                 "43",
             ),
+            (
+                "{% set n = 1 %}{% macro m(a) %}{%- set n = n + a -%}\n{{ n }}{% set a, n = n, a %}{{ a }}{{ n }}{% endmacro %}{{ m(2) }}{{ n }}",
+                "3321",
+            ),
             ("{{ ['b', 'a']|sort|join('-') }}{{ [1, 2]|sum }}{{ [1, 2]|max }}", "a-b32"),
             ("{{ ['b', 'A']|sort(reverse=true, case_sensitive=true)|join(d='+') }}", "b+A"),
         ] {

@@ -148,7 +148,8 @@ fn made(mut tokens: Vec<Token>, name: &str) -> Vec<Token> {
     };
     for i in begin.unwrap_or(0)..tokens.len() {
         let mut behind = tokens[i + 1..].iter().filter(|token| token.kind != Kind::Blank);
-        if tokens[i].kind == Kind::Several && !behind.next().is_some_and(|token| token.is(Kind::Symbol, "=")) {
+        if tokens[i].kind == Kind::Several && !behind.next().is_some_and(|token| token.is(Kind::Symbol, "="))
+        {
             tokens[i].code = format!("({}|{MADE})", tokens[i].code);
         }
     }
@@ -195,7 +196,10 @@ fn tokens(code: &str) -> Option<Vec<Token>> {
             if !last.is_some_and(Token::ends_value) && is_several(c, inside) {
                 kind = Kind::Several;
             }
-            let again = called == "loop" && other != Some(".") && parts(inside, ',').len() == 1 && !inside.trim().is_empty();
+            let again = called == "loop"
+                && other != Some(".")
+                && parts(inside, ',').len() == 1
+                && !inside.trim().is_empty();
             let inside = rewritten(inside, "")?;
             let inside = match called {
                 "cycle" if other == Some(".") => in_cycle(inside),

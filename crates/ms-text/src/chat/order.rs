@@ -204,8 +204,14 @@ mod tests {
                 "[3, 2, 1]['A', 'b'][2, 1]",
             ),
             ("{{ messages|min(false, 'n') }}{{ ['b', 'A']|max(true) }}", "{'role': 'user', 'n': 1}b"),
-            ("{{ ['a', 'A']|unique(true)|list }}{{ {'b': 1, 'A': 2}|dictsort(false, 'value') }}", "['a', 'A'][('b', 1), ('A', 2)]"),
-            ("{% for g in [{'n': 1}, {}]|groupby('n', 0) %}{{ g.grouper }}{{ g.list }}{% endfor %}", "0[{}]1[{'n': 1}]"),
+            (
+                "{{ ['a', 'A']|unique(true)|list }}{{ {'b': 1, 'A': 2}|dictsort(false, 'value') }}",
+                "['a', 'A'][('b', 1), ('A', 2)]",
+            ),
+            (
+                "{% for g in [{'n': 1}, {}]|groupby('n', 0) %}{{ g.grouper }}{{ g.list }}{% endfor %}",
+                "0[{}]1[{'n': 1}]",
+            ),
             ("{{ messages|map(attribute='n')|sort }}{{ (messages|sort(attribute='n'))[0].n }}", "[1, 2]1"),
             ("{% for m in messages|groupby('n') %}{{ m.grouper }}{% endfor %}{{ [1, 3]|max }}", "123"),
             ("{{ [none, none]|sort }}{{ messages|sort(attribute='other')|length }}", "[None, None]2"),

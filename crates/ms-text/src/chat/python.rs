@@ -282,7 +282,8 @@ fn count_ahead(state: &mut State, text: &str, name: &str, args: &[Value]) -> Res
         let named = || args.last().filter(|last| last.is_kwargs())?.get_attr(name).ok();
         args.get(place).filter(|arg| !arg.is_kwargs()).cloned().or_else(named)
     };
-    let most = |place, name| given(place, name).and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+    let most =
+        |place, name| given(place, name).and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     match name {
         "replace" => {
             let (old, new) = (given(0, "old").unwrap_or_default(), given(1, "new").unwrap_or_default());

@@ -66,7 +66,7 @@ pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
         if length.is_none() {
             out.push_str(tag);
         } else {
-            out.push_str(&replaced(&formatted(&stored(&checked(&sliced(block(tag))?)))));
+            out.push_str(&set_apart(replaced(&formatted(&stored(&checked(&sliced(block(tag))?))))));
             let words = words(tag);
             let again = match &words[..word(words)] {
                 "macro" | "call" | "block" => tag.starts_with("{%"),
@@ -154,17 +154,40 @@ fn checked(tag: &str) -> String {
 
 /// What `set` gives, in brackets where it is a tuple, and behind a check where it is given to a namespace.
 fn stored(tag: &str) -> String {
-    let (begin, end) = inner(tag);
-    let sets = tag.starts_with("{%") && tag[..begin].ends_with("set");
-    let Some((target, value)) = tag[begin..end].split_once('=').filter(|_| sets) else { return tag.to_owned() };
-    let is_target = target.chars().all(|c| is_of_word(c) || c.is_whitespace() || ".,()".contains(c));
-    let (filter, is_tuple) = (format!("|{KEPT}"), parts(value, ',').len() > 1);
-    let behind = if is_tuple { "" } else { &filter };
-    if !is_target || !is_tuple && !target.contains('.') {
+    let Some((target, value)) = set(tag) else { return tag.to_owned() };
+    let is_tuple = parts(&tag[value.clone()], ',').len() > 1;
+    let behind = if is_tuple { String::new() } else { format!("|{KEPT}") };
+    if !is_tuple && !tag[target].contains('.') {
         return tag.to_owned();
     }
-    let blanks = end - value.len() + value.trim_end().len();
-    format!("{}({}){behind}{}", &tag[..end - value.len()], value.trim_end(), &tag[blanks..])
+    format!("{}({}){behind}{}", &tag[..value.start], &tag[value.clone()], &tag[value.end..])
+}
+
+/// Name for what `set` gives to a name that stands in it, too: in a macro the engine takes that for its own from there on.
+const GIVEN: &str = "set_value";
+
+/// `set` in two steps, where what it gives mentions what is given it.
+fn set_apart(tag: String) -> String {
+    let Some((target, value)) = set(&tag) else { return tag };
+    let names =
+        |code: &Range<usize>| tag[code.clone()].split(|c| !is_of_word(c)).filter(|name| !name.is_empty());
+    if tag[target.clone()].contains('.')
+        || !names(&target).any(|name| names(&value).any(|other| other == name))
+    {
+        return tag;
+    }
+    let (before, code, behind) = (&tag[..target.start], &tag[value.clone()], &tag[value.end..]);
+    format!("{before} {GIVEN} = {code} %}}{{% set{}= {GIVEN}{behind}", &tag[target])
+}
+
+/// Where a `set` has what is given a value, and the value.
+fn set(tag: &str) -> Option<(Range<usize>, Range<usize>)> {
+    let (begin, end) = inner(tag);
+    let (target, value) = tag[begin..end].split_once('=')?;
+    let is_target = target.chars().all(|c| is_of_word(c) || c.is_whitespace() || ".,()".contains(c));
+    let start = begin + target.len() + 1 + blanks(value);
+    let sets = tag.starts_with("{%") && tag[..begin].ends_with("set") && is_target;
+    sets.then_some((begin..begin + target.len(), start..start + value.trim().len()))
 }
 
 /// Where a tag says what a loop goes over.
@@ -425,8 +448,9 @@ mod tests {
                 "{{ 2 * f(a % b) + a % b ** 2 }}",
                 "{{ 2|multiplied(f(a |percent_of_text(b)))|plus(a % b ** 2) }}",
             ),
-            ("{% set ns.a = b in c -%}", "{% set ns.a =( b|compared('in', c))|kept -%}"),
-            ("{%set a = b, c%}{% set a|f('=') %}", "{%set a =(( b, c)|made)%}{% set a|f('=') %}"),
+            ("{% set ns.a = b in c -%}", "{% set ns.a = (b|compared('in', c))|kept -%}"),
+            ("{%set a = b, c%}{% set a|f('=') %}", "{%set a = ((b, c)|made)%}{% set a|f('=') %}"),
+            ("{%- set a, b = b, c -%}", "{%- set set_value = ((b, c)|made) %}{% set a, b = set_value -%}"),
             (
                 "{%- macro f(a, b=1) +%}\n{% for a in b recursive -%}",
                 "{%- macro f(a, b=1) +%}{% if none|text_again %}{% endif +%}\n{% for a in (b)|in_turn recursive -%}{% if none|text_again %}{% endif -%}",
