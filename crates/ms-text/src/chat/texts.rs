@@ -4,7 +4,7 @@
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
 use minijinja::value::{
-    Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs, from_args,
+    DynObject, Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs, from_args,
 };
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters, functions};
 use std::sync::Arc;
@@ -245,12 +245,14 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
                 }
                 out.push('(');
             }
-            out.push(if value.is_tuple() { '(' } else { '[' });
+            let is_group = |object: &DynObject| object.type_name().ends_with("::GroupTuple");
+            let is_tuple = value.is_tuple() || value.as_object().is_some_and(is_group);
+            out.push(if is_tuple { '(' } else { '[' });
             for (i, item) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
                 repr(out, &item, depth + 1)?;
             }
-            out.push_str(match (value.is_tuple(), value.len()) {
+            out.push_str(match (is_tuple, value.len()) {
                 (true, Some(1)) => ",)",
                 (true, _) => ")",
                 (false, _) if view.is_some() => "])",
@@ -316,6 +318,7 @@ mod tests {
             ("{{ '<'|e|e }}{{ '<'|safe|e }}{{ '<' + ('<'|e) + '<' }}", "&lt;<&lt;&lt;&lt;"),
             ("{{ (('<'|e) ~ '<')|e }}{{ '<'|e is escaped }}", "&amp;lt;&lt;True"),
             ("{{ {'b': 1, 'a': 2}|reverse|list }}", "['a', 'b']"),
+            ("{{ [{'a': 2}, {'a': 1}]|groupby('a') }}", "[(1, [{'a': 1}]), (2, [{'a': 2}])]"),
             ("{{ [1, 2]|truncate(3) }}{{ other|truncate }}{{ {'a': 1}|truncate }}", "[1, 2]{'a': 1}"),
             ("{{ 'a' % [1] }}{{ '%d%%%3d' % (1, 2) }}{{ 'a' % {} }}{{ '%s'|format(1) }}", "a1%  2a1"),
         ] {
