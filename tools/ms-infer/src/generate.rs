@@ -115,15 +115,19 @@ fn read_stdin(asked: bool) -> Result<String> {
     if std::io::stdin().is_terminal() && !asked {
         refuse!("--prompt is required (or text on stdin)");
     }
-    let mut text = String::new();
-    std::io::stdin().take(MOST_BYTES + 1).read_to_string(&mut text).context("stdin is not UTF-8 text")?;
-    if text.len() as u64 > MOST_BYTES {
-        refuse!("the prompt on stdin is longer than {MOST_BYTES} bytes");
+    prompt_of(std::io::stdin(), MOST_BYTES)
+}
+
+fn prompt_of(input: impl Read, most: u64) -> Result<String> {
+    let mut bytes = Vec::new();
+    input.take(most + 1).read_to_end(&mut bytes).context("cannot read stdin")?;
+    if bytes.len() as u64 > most {
+        refuse!("the prompt on stdin is longer than {most} bytes");
     }
-    if text.is_empty() {
+    if bytes.is_empty() {
         refuse!("the prompt on stdin is empty");
     }
-    Ok(text)
+    String::from_utf8(bytes).context("stdin is not UTF-8 text")
 }
 
 /// Generates for one prompt in the session's first slot and hands out text as soon as it is whole.
@@ -229,7 +233,19 @@ impl StopTexts {
 
 #[cfg(test)]
 mod tests {
-    use super::StopTexts;
+    use super::{StopTexts, prompt_of};
+
+    #[test]
+    fn a_prompt_that_is_too_long_is_so_wherever_it_is_cut() {
+        let prompt = |text: &[u8]| prompt_of(text, 3).map_err(|e| e.to_string());
+        assert_eq!(prompt("aé".as_bytes()), Ok("aé".into()));
+        for (text, found) in
+            [(&b"aa\xc3\xa9"[..], "longer than 3 bytes"), (b"", "empty"), (b"a\xc3", "not UTF-8")]
+        {
+            let error = prompt(text).unwrap_err();
+            assert!(error.contains(found), "{error}");
+        }
+    }
 
     #[test]
     fn a_stop_text_ends_a_text_wherever_its_pieces_end() {

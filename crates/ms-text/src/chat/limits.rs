@@ -59,10 +59,9 @@ fn batch(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
 fn format_text(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
     let args = args.into_values();
     if let Some(text) = args.first().and_then(Value::as_str) {
-        widths_within("format", text)?;
         let values = args[1..].iter().filter(|arg| !arg.is_kwargs()).count();
         all_taken("format", text, values)?;
-        args[1..].iter().try_for_each(|arg| count_filled(state, text, '%', arg))?;
+        count_filled(state, "format", text, '%', &args[1..])?;
     }
     state.apply_filter("format()", &args)
 }
@@ -122,11 +121,11 @@ fn numbers_within(what: &str, arg: &Value) -> Result<()> {
     }
 }
 
-/// Checks the widths and precisions of a text that is formatted, by `%` or by braces.
+/// The widths and precisions of a text that is formatted, by `%` or by braces, in all.
 ///
 /// # Errors
 /// With `what` formats, where they come to more than the limit.
-pub(super) fn widths_within(what: &str, text: &str) -> Result<()> {
+fn widths_within(what: &str, text: &str) -> Result<usize> {
     let mut sum = 0usize;
     for (at, c) in text.char_indices() {
         let behind = &text[at + c.len_utf8()..];
@@ -145,25 +144,39 @@ pub(super) fn widths_within(what: &str, text: &str) -> Result<()> {
         let numbers = spec.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
         sum = numbers.map(|number| number.parse().unwrap_or(usize::MAX)).fold(sum, usize::saturating_add);
     }
-    if sum > MOST { Err(beyond(what, MOST, format_args!("widths that come to {sum}"))) } else { Ok(()) }
+    if sum > MOST { Err(beyond(what, MOST, format_args!("widths that come to {sum}"))) } else { Ok(sum) }
 }
 
 /// Counts what a text becomes whose places, each with a `mark`, are filled with values.
 ///
 /// # Errors
-/// As [`count`].
-pub(super) fn count_filled(state: &mut State, text: &str, mark: char, values: &Value) -> Result<()> {
-    let mut longest = 0;
+/// As [`count`]; with `what` formats, where its widths come to more than the limit.
+pub(super) fn count_filled(
+    state: &mut State,
+    what: &str,
+    text: &str,
+    mark: char,
+    values: &[Value],
+) -> Result<()> {
+    let widths = widths_within(what, text)?;
+    // Each place may then have any of them; otherwise each has its own.
+    let named = mark == '{' || text.contains("%(");
+    let (mut sum, mut longest) = (0usize, 0);
     let mut measure = |value: &Value| -> Result<()> {
-        longest = longest.max(text_of(value)?.len());
+        let length = text_of(value)?.len();
+        sum = sum.saturating_add(length);
+        longest = longest.max(length);
         Ok(())
     };
-    match values.kind() {
-        ValueKind::Map => values.try_iter()?.try_for_each(|key| measure(&values.get_item(&key)?))?,
-        _ if values.is_tuple() => values.try_iter()?.try_for_each(|value| measure(&value))?,
-        _ => measure(values)?,
+    for value in values {
+        if value.is_kwargs() || mark == '%' && named && value.kind() == ValueKind::Map {
+            value.try_iter()?.try_for_each(|key| measure(&value.get_item(&key)?))?;
+        } else {
+            measure(value)?;
+        }
     }
-    count(state, text.len().saturating_add(text.matches(mark).count().saturating_mul(longest)))
+    let filled = if named { text.matches(mark).count().saturating_mul(longest) } else { sum };
+    count(state, text.len().saturating_add(widths).saturating_add(filled))
 }
 
 /// Checks that a text that is formatted takes all of the values that are there.

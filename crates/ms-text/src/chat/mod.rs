@@ -56,6 +56,8 @@ impl ChatTemplate {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("the default delimiters are distinct"));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        // There are no others, and it is none that it could include.
+        environment.set_path_join_callback(|name, _| format!("./{name}").into());
         limits::add(&mut environment);
         let (source, texts) = source::prepared(source).map_err(|reason| Error::Chat { reason })?;
         nothing::add(&mut environment, texts);
@@ -261,6 +263,15 @@ mod tests {
         let template = ChatTemplate::new("{{ raise_exception('roles must alternate') }}").unwrap();
         let error = template.render(&json!([]), None, GenerationPrompt::Omit).unwrap_err();
         assert!(error.to_string().contains("roles must alternate"), "{error}");
+    }
+
+    #[test]
+    fn a_template_does_not_include_itself() {
+        for source in ["{% include 'chat' %}", "{% import 'chat' as x %}", "{% extends 'chat' %}"] {
+            let render = |template: ChatTemplate| template.render(&json!([]), None, GenerationPrompt::Omit);
+            let error = ChatTemplate::new(source).and_then(render).unwrap_err().to_string();
+            assert!(error.contains("template not found"), "{error}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! # Source
 //! Jinja 3.1, `Undefined` of `runtime.py`, and `filters.py`.
 
-use super::memory::{count, count_elements};
-use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
+use super::memory::{add_counted, add_of_lists, count, count_elements};
+use minijinja::value::{Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -13,23 +13,8 @@ type Result<T> = std::result::Result<T, Error>;
 /// Filter that hands on what a loop goes over, as a list where the engine would not know how long it is.
 pub(super) const IN_TURN: &str = "in_turn";
 
-/// Gives an environment filters a second time, under names that no template has, behind a check that there is a list.
-macro_rules! add_of_lists {
-    ($environment:ident: $($name:ident)*) => {$(
-        fn $name(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
-            let args = args.into_values();
-            args.first().map_or(Ok(()), listed)?;
-            count_elements(state, args.first().and_then(Value::len).unwrap_or(0))?;
-            if let Some(dict) = args.first().filter(|v| v.kind() == ValueKind::Map && stringify!($name) == "reverse") {
-                let keys: Vec<Value> = dict.try_iter()?.collect();
-                return Ok(keys.into_iter().rev().collect());
-            }
-            state.apply_filter(concat!(stringify!($name), "()"), &args)
-        }
-        $environment.add_filter(concat!(stringify!($name), "()"), filters::$name);
-        $environment.add_filter(stringify!($name), $name);
-    )*};
-}
+/// Filter that counts the template's text.
+pub(super) const TEXT: &str = "text_again";
 
 /// Gives an environment these filters, for a template with `bytes` of text between its tags.
 pub(super) fn add(environment: &mut Environment<'static>, bytes: usize) {
@@ -46,7 +31,20 @@ pub(super) fn add(environment: &mut Environment<'static>, bytes: usize) {
         count_elements(state, rounds)?;
         Ok(value.try_iter()?.collect())
     });
-    add_of_lists!(environment: list unique reverse sum);
+    environment.add_filter(TEXT, move |state: &mut State, _: &Value| count(state, bytes));
+    add_of_lists(environment, "list", |state: &State, value: Value| {
+        listed(&value)?;
+        filters::list(state, value)
+    });
+    // The engine's own keeps what it is of.
+    add_counted(environment, "reverse", |value: &Value| -> Result<Value> {
+        listed(value)?;
+        if value.as_object().is_none() {
+            return filters::reverse(value);
+        }
+        let items: Vec<Value> = value.try_iter()?.collect();
+        Ok(items.into_iter().rev().collect())
+    });
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("first", |value: &Value| match value.kind() {
@@ -58,9 +56,11 @@ pub(super) fn add(environment: &mut Environment<'static>, bytes: usize) {
         ValueKind::Map => Ok(value.try_iter()?.last().unwrap_or_default()),
         _ => filters::last(value),
     });
-    environment.add_filter("items", |value: &Value| match value.kind() {
-        ValueKind::Undefined => Ok(Value::from(Vec::<Value>::new())),
-        _ => filters::items(value),
+    add_counted(environment, "items", |value: &Value| -> Result<Value> {
+        match value.kind() {
+            ValueKind::Undefined => Ok(Value::from(Vec::<Value>::new())),
+            _ => Ok(filters::items(value)?.try_iter()?.collect()),
+        }
     });
 }
 
@@ -124,6 +124,10 @@ mod tests {
             (
                 "{% for x in [3, 4][::-1] %}{{ x }}{% endfor %}{% for x in [][::-1] %}{{ x }}{% endfor %}",
                 "43",
+            ),
+            (
+                "{% set n = 1 %}{% macro m(a) %}{%- set n = n + a -%}\n{{ n }}{% set a, n = n, a %}{{ a }}{{ n }}{% endmacro %}{{ m(2) }}{{ n }}",
+                "3321",
             ),
             ("{{ ['b', 'a']|sort|join('-') }}{{ [1, 2]|sum }}{{ [1, 2]|max }}", "a-b32"),
             ("{{ ['b', 'A']|sort(reverse=true, case_sensitive=true)|join(d='+') }}", "b+A"),

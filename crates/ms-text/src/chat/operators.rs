@@ -2,6 +2,8 @@
 //! comparisons by order and `in`, which it makes of any two values, and `+` and `*`, whose memory it does not count.
 
 use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
+use super::memory::MADE;
+use super::nothing::IN_TURN;
 
 /// Filter for a comparison, or a chain of them: a value, then pairs of an operator and a value.
 pub(super) const COMPARED: &str = "compared";
@@ -18,17 +20,18 @@ pub(super) const MULTIPLIED: &str = "multiplied";
 /// Filter that hands on the list that `cycle` takes its values of, if it has some.
 pub(super) const IN_CYCLE: &str = "in_cycle";
 
-/// A tag with filters in place of comparisons by order and of `in`, `~`, `+` and `*`.
+/// A tag with filters in place of comparisons by order and of `in`, `~`, `+` and `*`, and behind lists, tuples and dicts.
 pub(super) fn replaced(tag: &str) -> String {
     let (begin, end) = inner(tag);
-    match rewritten(&tag[begin..end], tag[..begin].ends_with("for")) {
+    let name = &tag[2..begin];
+    match rewritten(&tag[begin..end], name.trim_start_matches(['-', '+']).trim_start()) {
         Some(code) => format!("{}{code}{}", &tag[..begin], &tag[end..]),
         None => tag.to_owned(),
     }
 }
 
 /// Where the expressions of a tag stand: behind its name, if it has one, and between the marks that control blanks.
-fn inner(tag: &str) -> (usize, usize) {
+pub(super) fn inner(tag: &str) -> (usize, usize) {
     let end = 2 + tag[2..tag.len() - 2].trim_end_matches(['-', '+']).len();
     let blanks = |at: usize| at + (tag[at..end].len() - tag[at..end].trim_start().len());
     let begin = 2 + (tag[2..end].len() - tag[2..end].trim_start_matches(['-', '+']).len());
@@ -46,6 +49,8 @@ enum Kind {
     Text,
     Word,
     Brackets,
+    /// Brackets that are a list, a tuple or a dict of what is computed, unless they are what is given a value.
+    Several,
     Symbol,
 }
 
@@ -63,7 +68,7 @@ impl Token {
     /// Whether a value may end here.
     fn ends_value(&self) -> bool {
         match self.kind {
-            Kind::Text | Kind::Brackets => true,
+            Kind::Text | Kind::Brackets | Kind::Several => true,
             Kind::Word => !WORDS.contains(&&*self.code),
             Kind::Blank | Kind::Symbol => false,
         }
@@ -73,14 +78,16 @@ impl Token {
 /// Comparisons that are filters; with `==` and `!=` in a chain with others, those are, too.
 const COMPARISONS: [&str; 6] = ["<", "<=", ">", ">=", "in", "not in"];
 
-/// Code with other operators; `None` if brackets or texts do not end. The first `in` of a loop names what it goes over.
-fn rewritten(code: &str, mut of_loop: bool) -> Option<String> {
-    if !code.contains(['<', '>', '~', '+', '*']) && !code.contains("cycle") && !code.contains("in") {
+/// Code with other operators; `None` if brackets or texts do not end. The first `in` of a loop names what it goes over. `name`
+/// is the tag's.
+fn rewritten(code: &str, name: &str) -> Option<String> {
+    if !code.contains(['<', '>', '~', '+', '*', '[', '{', '(']) && !code.contains("in") {
         return Some(code.to_owned());
     }
+    let mut of_loop = name == "for";
     let mut out = String::with_capacity(code.len());
     let (mut segment, mut after_is) = (Vec::new(), false);
-    let mut tokens = tokens(code)?.into_iter().peekable();
+    let mut tokens = made(tokens(code)?, name).into_iter().peekable();
     while let Some(token) = tokens.next() {
         // The name of a test is none of the words, whatever it is; nor is a `not` before it.
         let named = after_is && token.kind == Kind::Word;
@@ -130,13 +137,46 @@ fn rewritten(code: &str, mut of_loop: bool) -> Option<String> {
     Some(out)
 }
 
+/// Code with a filter behind each list, tuple and dict.
+fn made(mut tokens: Vec<Token>, name: &str) -> Vec<Token> {
+    // Behind what is given a value, or of a macro's block, what it takes.
+    let begin = match name {
+        "for" => tokens.iter().position(|token| token.is(Kind::Word, "in")),
+        "set" => tokens.iter().position(|token| token.is(Kind::Symbol, "=")),
+        "call" => tokens.iter().position(|token| token.kind == Kind::Word),
+        _ => None,
+    };
+    for i in begin.unwrap_or(0)..tokens.len() {
+        let mut behind = tokens[i + 1..].iter().filter(|token| token.kind != Kind::Blank);
+        if tokens[i].kind == Kind::Several && !behind.next().is_some_and(|token| token.is(Kind::Symbol, "="))
+        {
+            tokens[i].code = format!("({}|{MADE})", tokens[i].code);
+        }
+    }
+    tokens
+}
+
+/// Whether what stands in brackets, after what is no value, is several values that are not all written there: of those the
+/// engine makes one list, once.
+fn is_several(open: char, inside: &str) -> bool {
+    let mut at = 0;
+    while let Some(c) = inside[at..].chars().next() {
+        at += match c {
+            '\'' | '"' => text_length(&inside[at..]).unwrap_or(inside.len() - at),
+            _ if c.is_whitespace() || c.is_ascii_digit() || ",:.".contains(c) => c.len_utf8(),
+            _ => return open != '(' || parts(inside, ',').len() > 1,
+        }
+    }
+    false
+}
+
 /// The pieces of code; `None` if brackets or texts do not end.
 fn tokens(code: &str) -> Option<Vec<Token>> {
     let (mut at, mut out) = (0, Vec::<Token>::new());
     while let Some(c) = code[at..].chars().next() {
         let rest = &code[at..];
         let symbols = ["==", "!=", "<=", ">=", "**", "//"];
-        let (kind, length) = match c {
+        let (mut kind, length) = match c {
             '\'' | '"' => (Kind::Text, text_length(rest)?),
             '(' | '[' | '{' => (Kind::Brackets, brackets(rest)),
             _ if c.is_whitespace() => (Kind::Blank, rest.len() - rest.trim_start().len()),
@@ -150,10 +190,22 @@ fn tokens(code: &str) -> Option<Vec<Token>> {
         if kind == Kind::Brackets {
             let closed = length > 1 && rest[..length].ends_with([')', ']', '}']);
             let inside = if closed { &rest[1..length - 1] } else { return None };
-            let before = out.iter().rev().filter(|token| token.kind != Kind::Blank).take(2);
-            let of_cycle = c == '(' && before.map(|token| &*token.code).eq(["cycle", "."]);
-            let inside = rewritten(inside, false)?;
-            let inside = if of_cycle { in_cycle(inside) } else { inside };
+            let mut before = out.iter().rev().filter(|token| token.kind != Kind::Blank);
+            let (last, other) = (before.next(), before.next().map(|token| &*token.code));
+            let called = last.filter(|_| c == '(').map_or("", |token| &*token.code);
+            if !last.is_some_and(Token::ends_value) && is_several(c, inside) {
+                kind = Kind::Several;
+            }
+            let again = called == "loop"
+                && other != Some(".")
+                && parts(inside, ',').len() == 1
+                && !inside.trim().is_empty();
+            let inside = rewritten(inside, "")?;
+            let inside = match called {
+                "cycle" if other == Some(".") => in_cycle(inside),
+                _ if again => format!("({inside})|{IN_TURN}"),
+                _ => inside,
+            };
             code = format!("{c}{inside}{}", &rest[length - 1..length]);
         }
         out.push(Token { kind, code });
@@ -350,12 +402,24 @@ mod tests {
             ("{{ f(*a, **b) + -c * +d }}", "{{ f(*a, **b)|plus((-c)|multiplied(+d)) }}"),
             (
                 "{{ f(a=b ~ 'c', d={'e': g > 1.5}) }}",
-                "{{ f(a=b|joined('c'), d={'e': g|compared('>', 1.5)}) }}",
+                "{{ f(a=b|joined('c'), d=({'e': g|compared('>', 1.5)}|made)) }}",
             ),
             ("{{ a ~ (b }}{{ a < }}", "{{ a ~ (b }}{{ a < }}"),
             (
                 "{{ loop.cycle() ~ loop.cycle('a', *b) ~ loop.cycle(*b) }}",
                 "{{ loop.cycle(none|in_cycle)|joined(loop.cycle('a', *b), loop.cycle(*((b)|list)|in_cycle)) }}",
+            ),
+            ("{{ [a, ['b', 1], (c)] }}", "{{ ([a, ['b', 1], (c)]|made) }}"),
+            ("{% set (a, b), c = (1, c) == {} %}", "{% set (a, b), c = ((1, c)|made) == {} %}"),
+            (
+                "{% for (a, b), c in (d, {e: 1}) recursive %}",
+                "{% for (a, b), c in ((d, ({e: 1}|made))|made) recursive %}",
+            ),
+            ("{% with (a, b) = c, (d, e) = f %}", "{% with (a, b) = c, (d, e) = f %}"),
+            ("{% call (a, b) f([c]) %}", "{% call (a, b) f(([c]|made)) %}"),
+            (
+                "{{ loop(a.b) ~ x.loop(a) ~ loop(a, b) }}",
+                "{{ loop((a.b)|in_turn)|joined(x.loop(a), loop(a, b)) }}",
             ),
             ("{{ a <\n b\n== c }}", "{{ a|compared('<', \n b\n, '==', c) }}"),
             ("{% for a in b if a.c < 3 recursive %}", "{% for a in b if a.c|compared('<', 3) recursive %}"),

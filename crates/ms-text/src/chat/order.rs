@@ -33,13 +33,25 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("min()", filters::min);
     environment.add_filter("max()", filters::max);
     environment.add_filter("groupby()", filters::groupby);
+    environment.add_filter("unique()", filters::unique);
+    environment.add_filter("dictsort()", filters::dictsort);
     add_of_lists(environment, "sort", |state: &mut State, args: Rest<ValueOrKwargs>| {
-        sorted("sort", state, args)
+        sorted("sort", state, &named(&["reverse", "case_sensitive", "attribute"], args))
     });
-    environment.add_filter("min", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("min", state, args));
-    environment.add_filter("max", |state: &mut State, args: Rest<ValueOrKwargs>| sorted("max", state, args));
+    for name in ["min", "max"] {
+        environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            sorted(name, state, &named(&["case_sensitive", "attribute"], args))
+        });
+    }
     add_of_lists(environment, "groupby", |state: &mut State, args: Rest<ValueOrKwargs>| {
-        sorted("groupby", state, args)
+        sorted("groupby", state, &named(&["attribute", "default", "case_sensitive"], args))
+    });
+    add_of_lists(environment, "unique", |state: &mut State, args: Rest<ValueOrKwargs>| {
+        args.first().map_or(Ok(()), |list| listed(list))?;
+        state.apply_filter("unique()", &named(&["case_sensitive", "attribute"], args))
+    });
+    add_of_lists(environment, "dictsort", |state: &mut State, args: Rest<ValueOrKwargs>| {
+        state.apply_filter("dictsort()", &named(&["case_sensitive", "by", "reverse"], args))
     });
 }
 
@@ -113,22 +125,35 @@ fn order(operator: &str, a: &Value, b: &Value, depth: usize) -> Result<Option<Or
     Err(Error::new(ErrorKind::InvalidOperation, what))
 }
 
+/// The arguments behind the first under the names that they have in Jinja, as the engine takes them.
+fn named(names: &[&str], args: Rest<ValueOrKwargs>) -> Vec<Value> {
+    let mut args = args.into_values();
+    let given = args.pop_if(|last| last.is_kwargs());
+    // More than there are names for are the engine's error.
+    if (2..=names.len() + 1).contains(&args.len()) {
+        let given = given.iter().flat_map(|given| {
+            let keys = given.try_iter().into_iter().flatten();
+            keys.map(|key| (key.to_string(), given.get_item(&key).unwrap_or_default()))
+        });
+        let places = names.iter().map(|name| (*name).to_owned()).zip(args.drain(1..).collect::<Vec<_>>());
+        let all: Kwargs = places.chain(given).collect();
+        args.push(all.into());
+    } else {
+        args.extend(given);
+    }
+    args
+}
+
 /// A filter that sorts, behind a check that all values have an order.
-fn sorted(name: &str, state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
-    let args = args.into_values();
-    let Some(list) = args.first() else { return state.apply_filter(&format!("{name}()"), &args) };
+fn sorted(name: &str, state: &mut State, args: &[Value]) -> Result<Value> {
+    let Some(list) = args.first() else { return state.apply_filter(&format!("{name}()"), args) };
     listed(list)?;
-    let named = |arg: &Value, name: &str| if arg.is_kwargs() { arg.get_attr(name).ok() } else { None };
-    let attribute = args[1..].iter().find_map(|arg| named(arg, "attribute").filter(|a| !a.is_undefined()));
-    let attribute = attribute.or(args.get(1).filter(|arg| name == "groupby" && !arg.is_kwargs()).cloned());
+    let given = |name: &str| args.get(1)?.get_attr(name).ok().filter(|arg| !arg.is_undefined());
+    let attribute = given("attribute").filter(|attribute| !attribute.is_none());
     let keys = match &attribute {
         None => list.clone(),
         Some(attribute) => {
-            let default =
-                args[1..].iter().find_map(|arg| named(arg, "default").filter(|d| !d.is_undefined()));
-            let default =
-                default.or(args.get(2).filter(|arg| name == "groupby" && !arg.is_kwargs()).cloned());
-            let default = default.map(|default| ("default", default));
+            let default = given("default").map(|default| ("default", default));
             let by: Kwargs = [("attribute", attribute.clone())].into_iter().chain(default).collect();
             state.apply_filter("map", &[list.clone(), by.into()])?
         }
@@ -150,7 +175,7 @@ fn sorted(name: &str, state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Va
             })?;
         }
     }
-    state.apply_filter(&format!("{name}()"), &args)
+    state.apply_filter(&format!("{name}()"), args)
 }
 
 #[cfg(test)]
@@ -174,6 +199,19 @@ mod tests {
             ),
             ("{{ 1 < 2 < 3 }}{{ 1 < 3 < 2 }}{{ 1 == 1 < 2 }}{{ not 1 > 2 }}", "TrueFalseTrueTrue"),
             ("{{ [3, 1, true]|select('gt', 1)|list }}{{ 2 is lt 3 }}", "[3]True"),
+            (
+                "{{ [1, 3, 2]|sort(true) }}{{ ['b', 'A']|sort(false, true) }}{{ messages|sort(true, false, 'n')|map(attribute='n')|list }}",
+                "[3, 2, 1]['A', 'b'][2, 1]",
+            ),
+            ("{{ messages|min(false, 'n') }}{{ ['b', 'A']|max(true) }}", "{'role': 'user', 'n': 1}b"),
+            (
+                "{{ ['a', 'A']|unique(true)|list }}{{ {'b': 1, 'A': 2}|dictsort(false, 'value') }}",
+                "['a', 'A'][('b', 1), ('A', 2)]",
+            ),
+            (
+                "{% for g in [{'n': 1}, {}]|groupby('n', 0) %}{{ g.grouper }}{{ g.list }}{% endfor %}",
+                "0[{}]1[{'n': 1}]",
+            ),
             ("{{ messages|map(attribute='n')|sort }}{{ (messages|sort(attribute='n'))[0].n }}", "[1, 2]1"),
             ("{% for m in messages|groupby('n') %}{{ m.grouper }}{% endfor %}{{ [1, 3]|max }}", "123"),
             ("{{ [none, none]|sort }}{{ messages|sort(attribute='other')|length }}", "[None, None]2"),

@@ -7,8 +7,8 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::limits::{all_taken, count_filled, widths_within, within};
-use super::memory::{add_counted, add_of_lists, count, count_elements, counted};
+use super::limits::{all_taken, count_filled, within};
+use super::memory::{add_counted, count, count_elements, counted};
 use super::source::{IN_STEPS, PERCENT};
 use super::texts::{View, is_float, is_list, text_of};
 use crate::python_case;
@@ -19,7 +19,7 @@ type Result<T> = std::result::Result<T, Error>;
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(PERCENT, percent);
-    add_of_lists(environment, IN_STEPS, in_steps);
+    environment.add_filter(IN_STEPS, in_steps);
     add_counted(environment, "capitalize", |value: &Value| {
         text_of(value).map(|text| python_case::capitalize(&text))
     });
@@ -27,6 +27,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         Ok(centred(&text_of(value)?, within("center", width.unwrap_or(80))?, ' '))
     });
     environment.add_filter("int", int);
+    environment.add_filter("round", round);
     environment.add_filter("float", float);
     environment.add_filter("wordcount", |value: &Value| text_of(value).map(|text| words(&text)));
     add_counted(environment, "truncate", truncate);
@@ -46,8 +47,6 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         remainder_by_2(state, value).map(|rest| rest == Value::from(1))
     });
     environment.add_function("range", View::of_range);
-    environment.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
-    environment.add_function("joiner", minijinja_contrib::globals::joiner);
 }
 
 fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -57,7 +56,8 @@ fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 /// `text % values`, or the remainder of numbers, whose sign is the divisor's.
 fn percent(state: &mut State, left: &Value, right: &Value) -> Result<Value> {
     if let Some(text) = left.as_str() {
-        count_filled(state, text, '%', right)?;
+        let values = if right.is_tuple() { right.try_iter()?.collect() } else { vec![right.clone()] };
+        count_filled(state, "%", text, '%', &values)?;
         return percent_of_text(text, right).map(Value::from);
     }
     let whole = |v: &Value| i128::try_from(v.clone()).ok().filter(|_| !is_float(v));
@@ -83,7 +83,13 @@ fn percent(state: &mut State, left: &Value, right: &Value) -> Result<Value> {
 }
 
 /// `value[start:stop:step]`.
-fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Result<Value> {
+fn in_steps(
+    state: &mut State,
+    value: &Value,
+    start: Option<i64>,
+    stop: Option<i64>,
+    step: Option<i64>,
+) -> Result<Value> {
     if value.as_str().is_none() && !is_list(value) {
         return Err(wrong(format!("a slice of {}", value.kind())));
     }
@@ -92,10 +98,16 @@ fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i
         return Err(wrong("a step of 0"));
     }
     if let (Some(text), 1) = (value.as_str(), step) {
-        return Ok(slice(text, start, stop).map_or("", |(_, part)| part).into());
+        return counted(state, slice(text, start, stop).map_or("", |(_, part)| part).into());
     }
-    let items: Vec<Value> = value.try_iter()?.collect();
-    let length = items.len() as i64;
+    let (chars, items): (Vec<char>, Vec<Value>) = match value.as_str() {
+        Some(text) => (text.chars().collect(), Vec::new()),
+        None => {
+            count_elements(state, value.len().unwrap_or(0))?;
+            (Vec::new(), value.try_iter()?.collect())
+        }
+    };
+    let length = chars.len().max(items.len()) as i64;
     // Of a slice that goes backwards, -1 is before the first element.
     let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
     let place = |at: i64| (if at < 0 { at + length } else { at }).clamp(least, most);
@@ -107,12 +119,12 @@ fn in_steps(value: &Value, start: Option<i64>, stop: Option<i64>, step: Option<i
     } else {
         (stop + 1..=start).rev().step_by(each).collect()
     };
+    if value.as_str().is_some() {
+        let text: String = places.into_iter().map(|at| chars[at as usize]).collect();
+        return counted(state, text.into());
+    }
     let kept = places.into_iter().map(|at| items[at as usize].clone());
-    Ok(match value.kind() {
-        ValueKind::String => kept.map(|c| c.to_string()).collect::<String>().into(),
-        _ if value.is_tuple() => Value::from(Tuple::from(kept.collect::<Vec<_>>())),
-        _ => kept.collect(),
-    })
+    Ok(if value.is_tuple() { Tuple::from(kept.collect::<Vec<_>>()).into() } else { kept.collect() })
 }
 
 /// Jinja's test, which the engine's own does not survive where the divisor is 0.
@@ -132,7 +144,6 @@ fn cannot(left: &Value, right: &Value) -> Error {
 
 /// A tuple is several values, a dict may be taken by its keys.
 fn percent_of_text(text: &str, values: &Value) -> Result<String> {
-    widths_within("%", text)?;
     if values.is_tuple() {
         let values: Vec<Value> = values.try_iter()?.collect();
         all_taken("%", text, values.len())?;
@@ -171,6 +182,18 @@ fn int(
     defined("int", value)?;
     let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
     Ok(filters::int(state, value, Some(default.clone()), base, none).unwrap_or(default))
+}
+
+/// Jinja's filter: up and down, also a whole number becomes a float.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
+fn round(value: Value, precision: Option<i32>, method: Option<&str>, kwargs: Kwargs) -> Result<Value> {
+    let precision = precision.or(kwargs.get("precision")?);
+    let method = method.or(kwargs.get("method")?);
+    kwargs.assert_all_used()?;
+    let none: Kwargs = std::iter::empty::<(&str, Value)>().collect();
+    let directed = method.is_some_and(|method| method != "common");
+    let rounded = filters::round(value, precision, method, none)?;
+    if directed && !is_float(&rounded) { f64::try_from(rounded).map(Value::from) } else { Ok(rounded) }
 }
 
 fn defined(what: &str, value: &Value) -> Result<()> {
@@ -232,9 +255,7 @@ fn words(text: &str) -> usize {
 
 /// A method of a text, a list or a dict: Python's, or what the engine's own crate has of them.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    if let Some(text) = value.as_str() {
-        count_method(state, text, name, args)?;
-    }
+    let ahead = value.as_str().map_or(Ok(false), |text| count_ahead(state, text, name, args))?;
     let own = match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) => text_method(text, name, args)?,
         (ValueKind::Seq, _) => list_method(value, name, args)?,
@@ -244,38 +265,56 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
         }
         _ => None,
     };
-    if let Some(own) = own {
-        return counted(state, own);
-    }
-    let given = minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?;
+    let made = match own {
+        Some(own) => own,
+        None => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?,
+    };
     match (value.kind(), name) {
-        (ValueKind::Map, "keys" | "values" | "items") => counted(state, View::of_dict(name, &given)?),
-        _ => Ok(given),
+        (ValueKind::Map, "keys" | "values" | "items") => counted(state, View::of_dict(name, &made)?),
+        (ValueKind::String, _) if !ahead => counted(state, made),
+        _ => Ok(made),
     }
 }
 
-/// Counts what a method makes of a text, where that may be far more than the text.
-fn count_method(state: &mut State, text: &str, name: &str, args: &[Value]) -> Result<()> {
-    let arg = |place: usize| args.get(place).and_then(Value::as_str);
+/// Counts what a method is about to make of a text, where that may be far more than the text. Whether it is one of those.
+fn count_ahead(state: &mut State, text: &str, name: &str, args: &[Value]) -> Result<bool> {
+    let given = |place: usize, name: &str| {
+        let named = || args.last().filter(|last| last.is_kwargs())?.get_attr(name).ok();
+        args.get(place).filter(|arg| !arg.is_kwargs()).cloned().or_else(named)
+    };
+    let most =
+        |place, name| given(place, name).and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     match name {
         "replace" => {
-            let places = text.matches(arg(0).unwrap_or_default()).count();
-            count(state, text.len().saturating_add(places.saturating_mul(arg(1).map_or(0, str::len))))
+            let (old, new) = (given(0, "old").unwrap_or_default(), given(1, "new").unwrap_or_default());
+            let (old, new) = (old.as_str().unwrap_or_default(), new.as_str().unwrap_or_default());
+            let places = text.matches(old).count().min(most(2, "count"));
+            count(state, (text.len() - places * old.len()).saturating_add(places.saturating_mul(new.len())))?;
         }
         "split" | "rsplit" | "splitlines" => {
-            let places = arg(0).filter(|s| !s.is_empty()).map(|separator| text.matches(separator).count());
-            count_elements(state, 3 * places.unwrap_or_else(|| text.matches(is_space).count()))
+            let separator = given(0, "sep");
+            let places = match separator.as_ref().and_then(Value::as_str).filter(|text| !text.is_empty()) {
+                _ if name == "splitlines" => text.matches(ends_line).count(),
+                Some(separator) => text.matches(separator).count().min(most(1, "maxsplit")),
+                None => text.split(is_space).filter(|word| !word.is_empty()).count().min(most(1, "maxsplit")),
+            };
+            count(state, text.len())?;
+            // A part is a slice, a text and a value in turn.
+            count_elements(state, places.saturating_add(1).saturating_mul(3))?;
         }
-        "format" => args.iter().try_for_each(|arg| count_filled(state, text, '{', arg)),
+        "format" => count_filled(state, name, text, '{', args)?,
         "join" => match args.first() {
             Some(list) if is_list(list) => list.try_iter()?.try_for_each(|item| {
                 count(state, text.len().saturating_add(item.as_str().map_or(0, str::len)))
-            }),
-            Some(list) => count(state, text.len().saturating_add(8).saturating_mul(list.len().unwrap_or(0))),
-            None => Ok(()),
+            })?,
+            Some(list) => {
+                count(state, text.len().saturating_add(8).saturating_mul(list.len().unwrap_or(0)))?;
+            }
+            None => {}
         },
-        _ => count(state, text.len()),
+        _ => return Ok(false),
     }
+    Ok(true)
 }
 
 fn list_method(value: &Value, name: &str, args: &[Value]) -> Result<Option<Value>> {
@@ -414,10 +453,6 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> 
             let (what, start, end): (&str, Option<i64>, Option<i64>) = from_args(args)?;
             slice(text, start, end).map_or(0, |(_, part)| part.matches(what).count()).into()
         }
-        "format" => {
-            widths_within(name, text)?;
-            return Ok(None);
-        }
         _ => return Ok(None),
     }))
 }
@@ -469,12 +504,16 @@ fn split(text: &str, separator: Option<&str>, most: Option<usize>, from_right: b
     Ok(parts.into_iter().map(str::to_owned).collect())
 }
 
+/// Whether a line ends there, as `str.splitlines` has it.
+fn ends_line(c: char) -> bool {
+    matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
 /// Lines as `str.splitlines` has them.
 fn lines(text: &str, keep: bool) -> Vec<String> {
-    let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let (mut lines, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {
-        let line = rest.find(ends).unwrap_or(rest.len());
+        let line = rest.find(ends_line).unwrap_or(rest.len());
         let end = match &rest[line..] {
             tail if tail.starts_with("\r\n") => 2,
             tail => tail.chars().next().map_or(0, char::len_utf8),

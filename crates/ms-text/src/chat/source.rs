@@ -1,8 +1,9 @@
 //! Translation of Jinja syntax that the engine does not support into syntax that it does.
 
 use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
-use super::nothing::IN_TURN;
-use super::operators::replaced;
+use super::memory::KEPT;
+use super::nothing::{IN_TURN, TEXT};
+use super::operators::{inner, replaced};
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
@@ -20,7 +21,8 @@ const DEEPEST: usize = 500;
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
-/// - What a loop goes over is checked, for the engine goes over null.
+/// - What a loop goes over is checked, for the engine goes over null; so is what a namespace is given.
+/// - What is written more than once, as a macro is, says so each time, to be counted.
 /// - Slices are a filter: those of the engine that go backwards do not stop before the first element, and not at all in an empty
 ///   list, and it has slices of null.
 /// - Comparisons by order and `in` are filters, and what `~` joins is made texts by one.
@@ -64,7 +66,18 @@ pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
         if length.is_none() {
             out.push_str(tag);
         } else {
-            out.push_str(&replaced(&formatted(&checked(&sliced(block(tag))?))));
+            out.push_str(&set_apart(replaced(&formatted(&stored(&checked(&sliced(block(tag))?))))));
+            let words = words(tag);
+            let again = match &words[..word(words)] {
+                "macro" | "call" | "block" => tag.starts_with("{%"),
+                "for" => words.ends_with("recursive"),
+                _ => false,
+            };
+            if again {
+                // Blanks behind it are controlled as they were.
+                let control = ["-%}", "+%}"].into_iter().find(|end| tag.ends_with(end)).unwrap_or("%}");
+                out.push_str(&format!("{{% if none|{TEXT} %}}{{% endif {control}"));
+            }
         }
         if length.is_some() && tag.starts_with("{%") && words(tag) == "raw" {
             let end = rest
@@ -137,6 +150,44 @@ fn block(tag: &str) -> String {
 fn checked(tag: &str) -> String {
     let Some(Range { start, end }) = gone_over(tag) else { return tag.to_owned() };
     format!("{}({})|{IN_TURN}{}", &tag[..start], &tag[start..end], &tag[end..])
+}
+
+/// What `set` gives, in brackets where it is a tuple, and behind a check where it is given to a namespace.
+fn stored(tag: &str) -> String {
+    let Some((target, value)) = set(tag) else { return tag.to_owned() };
+    let is_tuple = parts(&tag[value.clone()], ',').len() > 1;
+    let behind = if is_tuple { String::new() } else { format!("|{KEPT}") };
+    if !is_tuple && !tag[target].contains('.') {
+        return tag.to_owned();
+    }
+    format!("{}({}){behind}{}", &tag[..value.start], &tag[value.clone()], &tag[value.end..])
+}
+
+/// Name for what `set` gives to a name that stands in it, too: in a macro the engine takes that for its own from there on.
+const GIVEN: &str = "set_value";
+
+/// `set` in two steps, where what it gives mentions what is given it.
+fn set_apart(tag: String) -> String {
+    let Some((target, value)) = set(&tag) else { return tag };
+    let names =
+        |code: &Range<usize>| tag[code.clone()].split(|c| !is_of_word(c)).filter(|name| !name.is_empty());
+    if tag[target.clone()].contains('.')
+        || !names(&target).any(|name| names(&value).any(|other| other == name))
+    {
+        return tag;
+    }
+    let (before, code, behind) = (&tag[..target.start], &tag[value.clone()], &tag[value.end..]);
+    format!("{before} {GIVEN} = {code} %}}{{% set{}= {GIVEN}{behind}", &tag[target])
+}
+
+/// Where a `set` has what is given a value, and the value.
+fn set(tag: &str) -> Option<(Range<usize>, Range<usize>)> {
+    let (begin, end) = inner(tag);
+    let (target, value) = tag[begin..end].split_once('=')?;
+    let is_target = target.chars().all(|c| is_of_word(c) || c.is_whitespace() || ".,()".contains(c));
+    let start = begin + target.len() + 1 + blanks(value);
+    let sets = tag.starts_with("{%") && tag[..begin].ends_with("set") && is_target;
+    sets.then_some((begin..begin + target.len(), start..start + value.trim().len()))
 }
 
 /// Where a tag says what a loop goes over.
@@ -385,7 +436,7 @@ mod tests {
                 "{{ '{% generation %}' }}{# {% generation %} #}",
                 "{{ '{% generation %}' }}{# {% generation %} #}",
             ),
-            ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text((a, 2)) }}"),
+            ("{{ '%s-%d' % (a, 2) }}", "{{ '%s-%d' |percent_of_text(((a, 2)|made)) }}"),
             (
                 "{{ '%s' % a.b[0]|upper ~ 'c' % 'd' }}",
                 "{{ '%s' |percent_of_text(a.b[0]|upper)|joined('c' |percent_of_text('d')) }}",
@@ -397,6 +448,13 @@ mod tests {
                 "{{ 2 * f(a % b) + a % b ** 2 }}",
                 "{{ 2|multiplied(f(a |percent_of_text(b)))|plus(a % b ** 2) }}",
             ),
+            ("{% set ns.a = b in c -%}", "{% set ns.a = (b|compared('in', c))|kept -%}"),
+            ("{%set a = b, c%}{% set a|f('=') %}", "{%set a = ((b, c)|made)%}{% set a|f('=') %}"),
+            ("{%- set a, b = b, c -%}", "{%- set set_value = ((b, c)|made) %}{% set a, b = set_value -%}"),
+            (
+                "{%- macro f(a, b=1) +%}\n{% for a in b recursive -%}",
+                "{%- macro f(a, b=1) +%}{% if none|text_again %}{% endif +%}\n{% for a in (b)|in_turn recursive -%}{% if none|text_again %}{% endif -%}",
+            ),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
             (
                 "{%- for a, b in c.d('in')[1:] -%}",
@@ -404,7 +462,7 @@ mod tests {
             ),
             (
                 "{% for a in (b if c) if a in d recursive %}",
-                "{% for a in ((b if c))|in_turn if a|compared('in', d) recursive %}",
+                "{% for a in ((b if c))|in_turn if a|compared('in', d) recursive %}{% if none|text_again %}{% endif %}",
             ),
             (
                 "{% for a in b.c()[::-1] %}{% form in c %}",
@@ -416,7 +474,7 @@ mod tests {
             ),
             (
                 "{{ not [a][::-1][::-1] }}",
-                "{{ not (([a]|in_steps(none, none, -1))|in_steps(none, none, -1)) }}",
+                "{{ not ((([a]|made)|in_steps(none, none, -1))|in_steps(none, none, -1)) }}",
             ),
             (
                 "{% raw %}{% for a in b %}{% endraw %}{{ a % b }}",

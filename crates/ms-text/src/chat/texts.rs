@@ -4,7 +4,7 @@
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
 use minijinja::value::{
-    Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs, from_args,
+    DynObject, Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs, from_args,
 };
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters, functions};
 use std::sync::Arc;
@@ -53,6 +53,9 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     add_counted(environment, "e", escaped);
     // Python's has an order and lines of its own.
     environment.remove_filter("pprint");
+    add_counted(environment, "safe", |value: &Value| {
+        Ok::<_, Error>(Value::from_safe_string(text_of(value)?))
+    });
     environment.add_filter("join", join);
     environment.add_filter(IN_CYCLE, |values: &Value| match values.len() {
         Some(0) | None => Err(wrong("cycle: expected at least one value")),
@@ -77,19 +80,13 @@ fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<S
         given => Ok(given.cloned()),
     };
     let between = given(0, "d")?.map_or(Ok(String::new()), |between| text_of(&between))?;
-    let attribute = given(1, "attribute")?.filter(|attribute| !attribute.is_none());
+    let attribute = given(1, "attribute")?;
     kwargs.assert_all_used()?;
     if args.len() > 2 {
         return Err(wrong("join: expected a text between and an attribute, found more"));
     }
     listed(value)?;
-    let list = match attribute {
-        None => value.clone(),
-        Some(attribute) => {
-            let by: Kwargs = [("attribute", attribute)].into_iter().collect();
-            state.apply_filter("map", &[value.clone(), by.into()])?
-        }
-    };
+    let list = attributes(state, value, attribute)?;
     let mut out = String::new();
     for (i, item) in list.try_iter()?.enumerate() {
         let item = text_of(&item)?;
@@ -98,6 +95,13 @@ fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<S
         out.push_str(&item);
     }
     Ok(out)
+}
+
+/// One attribute of each element, or the list itself.
+pub(super) fn attributes(state: &mut State, list: &Value, attribute: Option<Value>) -> Result<Value> {
+    let Some(attribute) = attribute.filter(|attribute| !attribute.is_none()) else { return Ok(list.clone()) };
+    let by: Kwargs = [("attribute", attribute)].into_iter().collect();
+    state.apply_filter("map", &[list.clone(), by.into()])
 }
 
 /// Jinja's filter: the first `count` places of a text, or all of them.
@@ -113,8 +117,11 @@ fn replace(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Resul
     Ok(text.replacen(&*old, &new, most))
 }
 
-/// HTML with the escapes of Python's `markupsafe`.
-fn escaped(value: &Value) -> Result<String> {
+/// HTML with the escapes of Python's `markupsafe`, of which it is no more made.
+pub(super) fn escaped(value: &Value) -> Result<Value> {
+    if value.is_safe() {
+        return Ok(value.clone());
+    }
     let mut out = String::new();
     for c in text_of(value)?.chars() {
         match c {
@@ -126,7 +133,7 @@ fn escaped(value: &Value) -> Result<String> {
             c => out.push(c),
         }
     }
-    Ok(out)
+    Ok(Value::from_safe_string(out))
 }
 
 /// `str` of a value.
@@ -238,12 +245,14 @@ fn repr(out: &mut String, value: &Value, depth: usize) -> Result<()> {
                 }
                 out.push('(');
             }
-            out.push(if value.is_tuple() { '(' } else { '[' });
+            let is_group = |object: &DynObject| object.type_name().ends_with("::GroupTuple");
+            let is_tuple = value.is_tuple() || value.as_object().is_some_and(is_group);
+            out.push(if is_tuple { '(' } else { '[' });
             for (i, item) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
                 repr(out, &item, depth + 1)?;
             }
-            out.push_str(match (value.is_tuple(), value.len()) {
+            out.push_str(match (is_tuple, value.len()) {
                 (true, Some(1)) => ",)",
                 (true, _) => ")",
                 (false, _) if view.is_some() => "])",
@@ -306,7 +315,10 @@ mod tests {
                 "{{ '<a> & \"b\"/'|e }}{{ [\"it's\", 1e20]|escape }}",
                 "&lt;a&gt; &amp; &#34;b&#34;/[&#34;it&#39;s&#34;, 1e+20]",
             ),
+            ("{{ '<'|e|e }}{{ '<'|safe|e }}{{ '<' + ('<'|e) + '<' }}", "&lt;<&lt;&lt;&lt;"),
+            ("{{ (('<'|e) ~ '<')|e }}{{ '<'|e is escaped }}", "&amp;lt;&lt;True"),
             ("{{ {'b': 1, 'a': 2}|reverse|list }}", "['a', 'b']"),
+            ("{{ [{'a': 2}, {'a': 1}]|groupby('a') }}", "[(1, [{'a': 1}]), (2, [{'a': 2}])]"),
             ("{{ [1, 2]|truncate(3) }}{{ other|truncate }}{{ {'a': 1}|truncate }}", "[1, 2]{'a': 1}"),
             ("{{ 'a' % [1] }}{{ '%d%%%3d' % (1, 2) }}{{ 'a' % {} }}{{ '%s'|format(1) }}", "a1%  2a1"),
         ] {
