@@ -3,10 +3,11 @@
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State};
 
+use super::lists::is_list;
 use super::memory::{count, count_elements, counted};
 use super::nothing::listed;
 use super::operators::{JOINED, MULTIPLIED, PLUS};
-use super::texts::{attributes, escaped, is_float, is_list, text_of};
+use super::texts::{attributes, escaped, is_float, text_of};
 
 type Result<T> = std::result::Result<T, Error>;
 

@@ -5,7 +5,7 @@ use minijinja::value::{FunctionArgs, FunctionResult, Kwargs, Rest, Tuple, Value,
 use minijinja::{Environment, Error, ErrorKind, State, filters, functions, functions::Function};
 use std::collections::HashMap;
 
-use super::texts::{MOST_DEPTH, View, is_list};
+use super::lists::{MOST_DEPTH, View, is_list};
 
 type Result<T> = std::result::Result<T, Error>;
 

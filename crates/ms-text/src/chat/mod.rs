@@ -3,6 +3,7 @@
 mod arithmetic;
 mod code;
 mod limits;
+mod lists;
 mod memory;
 mod nothing;
 mod operators;
@@ -171,7 +172,7 @@ fn tojson(state: &mut State, value: &Value, args: Kwargs) -> std::result::Result
 /// Checks that nothing in a value is undefined, and counts what it takes to write it.
 fn defined(state: &mut State, value: &Value, depth: usize) -> std::result::Result<(), minijinja::Error> {
     let wrong = |what| Err(minijinja::Error::new(ErrorKind::InvalidOperation, what));
-    if depth > texts::MOST_DEPTH {
+    if depth > lists::MOST_DEPTH {
         return wrong("tojson: lists and dicts in each other are too deep or too long to be written");
     }
     // A value of its own, and escapes of six characters.
@@ -182,7 +183,7 @@ fn defined(state: &mut State, value: &Value, depth: usize) -> std::result::Resul
             defined(state, &key, depth + 1)?;
             defined(state, &value.get_item(&key)?, depth + 1)
         }),
-        _ if texts::is_list(value) => value.try_iter()?.try_for_each(|item| defined(state, &item, depth + 1)),
+        _ if lists::is_list(value) => value.try_iter()?.try_for_each(|item| defined(state, &item, depth + 1)),
         _ => Ok(()),
     }
 }

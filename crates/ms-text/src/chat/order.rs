@@ -7,10 +7,10 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 use std::cmp::Ordering;
 
+use super::lists::{MOST_DEPTH, is_list};
 use super::memory::add_of_lists;
 use super::nothing::listed;
 use super::operators::COMPARED;
-use super::texts::{MOST_DEPTH, is_list};
 
 type Result<T> = std::result::Result<T, Error>;
 

@@ -8,9 +8,10 @@ use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, ValueOrKwargs, fro
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::limits::{all_taken, count_filled, within};
+use super::lists::{View, is_list};
 use super::memory::{add_counted, count, count_elements, counted};
 use super::source::{IN_STEPS, PERCENT};
-use super::texts::{View, is_float, is_list, text_of};
+use super::texts::{is_float, text_of};
 use crate::python_case;
 
 type Result<T> = std::result::Result<T, Error>;

@@ -3,12 +3,10 @@
 //! # Source
 //! Python 3.11, `str` and `repr`; Jinja 3.1, `filters.py`, `soft_str` in them, and `runtime.py`, `LoopContext`.
 
-use minijinja::value::{
-    DynObject, Enumerator, Kwargs, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs, from_args,
-};
-use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters, functions};
-use std::sync::Arc;
+use minijinja::value::{DynObject, Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
+use minijinja::{Environment, Error, ErrorKind, State, escape_formatter, filters};
 
+use super::lists::{MOST_DEPTH, View, is_list};
 use super::memory::{add_counted, count};
 use super::nothing::listed;
 use super::operators::IN_CYCLE;
@@ -158,54 +156,6 @@ pub(super) fn text(value: &Value) -> Result<Option<String>> {
     Ok(Some(out))
 }
 
-/// Whether it is a list or tuple; slices and sums of lists are values that are gone over, with a length.
-pub(super) fn is_list(value: &Value) -> bool {
-    value.kind() == ValueKind::Seq || (value.kind() == ValueKind::Iterable && value.len().is_some())
-}
-
-/// What `dict.items()` and its like and `range` give: a list that is written otherwise.
-#[derive(Debug)]
-pub(super) struct View {
-    name: String,
-    items: Value,
-    /// Whether the items are written behind the name.
-    written: bool,
-}
-
-impl View {
-    /// What the method `name` gives of a dict, whose elements are `items`.
-    pub(super) fn of_dict(name: &str, items: &Value) -> Result<Value> {
-        let name = match name {
-            "keys" => "dict_keys",
-            "values" => "dict_values",
-            _ => "dict_items",
-        };
-        Ok(Value::from_object(Self {
-            name: name.to_owned(),
-            items: items.try_iter()?.collect(),
-            written: true,
-        }))
-    }
-
-    /// Jinja's function.
-    pub(super) fn of_range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Value> {
-        let items = functions::range(lower, upper, step)?;
-        let (start, end) = upper.map_or((0, lower), |upper| (lower, upper));
-        let step = step.filter(|step| *step != 1).map_or(String::new(), |step| format!(", {step}"));
-        Ok(Value::from_object(Self { name: format!("range({start}, {end}{step})"), items, written: false }))
-    }
-}
-
-impl Object for View {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Iterable
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        self.items.try_iter().map_or(Enumerator::Empty, |items| Enumerator::Iter(Box::new(items)))
-    }
-}
-
 /// `str` of a float, whose exponent form the engine does not have.
 fn float_text(value: &Value) -> Option<String> {
     let number = is_float(value).then(|| f64::try_from(value.clone()).ok())??;
@@ -225,8 +175,7 @@ fn loop_text(value: &Value) -> Result<Option<String>> {
     Ok(value.to_string().starts_with("<loop ").then(|| format!("<LoopContext {index}/{length}>")))
 }
 
-/// Most lists and dicts in each other that are written, and most bytes: a list may hold another many times.
-pub(super) const MOST_DEPTH: usize = 200;
+/// Most bytes that are written: a list may hold another many times.
 const MOST_BYTES: usize = 1 << 26;
 
 /// `repr` of a value.
