@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Side, Source, Store, Tile, each_row, portable};
+use super::{Kernel, Side, Source, Store, Tile, by_rows, each_row, packing_by_width, portable};
 use crate::Element;
 use crate::element::is_bf16;
 use crate::narrow::avx2::{to_bf16, widen};
@@ -141,16 +141,7 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
 /// As for [`Kernel::tile`].
 unsafe fn any_rows<const PANEL: bool>(tile: &Tile<f32>) {
     // SAFETY: the caller's promise.
-    unsafe {
-        match tile.rows {
-            1 => rows::<1, PANEL>(tile),
-            2 => rows::<2, PANEL>(tile),
-            3 => rows::<3, PANEL>(tile),
-            4 => rows::<4, PANEL>(tile),
-            5 => rows::<5, PANEL>(tile),
-            _ => rows::<6, PANEL>(tile),
-        }
-    }
+    unsafe { by_rows!(tile, rows, PANEL) }
 }
 
 /// Transposes an 8 x 8 block of 32-bit elements.
@@ -324,25 +315,7 @@ impl Kernel for Avx2 {
     const BLOCK_ROWS: usize = 252;
     type Packed = f32;
 
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match side {
-                Side::Left => pack_contiguous::<E, MR>(source, to),
-                Side::Right => pack_contiguous::<E, NR>(source, to),
-            }
-        }
-    }
-
-    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match side {
-                Side::Left => pack_strided::<E, MR>(source, to),
-                Side::Right => pack_strided::<E, NR>(source, to),
-            }
-        }
-    }
+    packing_by_width!();
 
     unsafe fn tile(tile: &Tile<f32>) {
         // SAFETY: the caller's promise.

@@ -218,6 +218,89 @@ macro_rules! each_row {
 }
 pub(crate) use each_row;
 
+/// Calls `$rows` for the rows of a tile.
+macro_rules! by_rows {
+    ($tile:expr, $rows:ident $(, $panel:ident)?) => {
+        match $tile.rows {
+            1 => $rows::<1 $(, $panel)?>($tile),
+            2 => $rows::<2 $(, $panel)?>($tile),
+            3 => $rows::<3 $(, $panel)?>($tile),
+            4 => $rows::<4 $(, $panel)?>($tile),
+            5 => $rows::<5 $(, $panel)?>($tile),
+            _ => $rows::<6 $(, $panel)?>($tile),
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use by_rows;
+
+/// The packing of a [`Kernel`], by functions that know the width of a panel.
+macro_rules! packing_by_width {
+    () => {
+        unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match side {
+                    Side::Left => pack_contiguous::<E, MR>(source, to),
+                    Side::Right => pack_contiguous::<E, NR>(source, to),
+                }
+            }
+        }
+
+        unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match side {
+                    Side::Left => pack_strided::<E, MR>(source, to),
+                    Side::Right => pack_strided::<E, NR>(source, to),
+                }
+            }
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use packing_by_width;
+
+/// A kernel of an order of its own, with the panels of another one but for their padding and the order of terms.
+macro_rules! with_panels_of {
+    ($other:ty: $name:ty, $granule:ident, $tile:ident => $compute:expr) => {
+        impl Kernel for $name {
+            const MR: usize = <$other>::MR;
+            const NR: usize = <$other>::NR;
+            const TERMS: usize = 1;
+            const GRANULE: usize = $granule;
+            const ORDER: $crate::matmul::kernel::Order = $crate::matmul::kernel::Order::Natural;
+            const DEPTH: usize = <$other>::DEPTH;
+            const BLOCK_ROWS: usize = <$other>::BLOCK_ROWS;
+            type Packed = f32;
+
+            unsafe fn pack_contiguous<E: $crate::Element>(
+                source: $crate::matmul::kernel::Source<E>,
+                side: $crate::matmul::kernel::Side,
+                to: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { <$other>::pack_contiguous(source, side, to) }
+            }
+
+            unsafe fn pack_strided<E: $crate::Element>(
+                source: $crate::matmul::kernel::Source<E>,
+                side: $crate::matmul::kernel::Side,
+                to: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { <$other>::pack_strided(source, side, to) }
+            }
+
+            unsafe fn tile($tile: &$crate::matmul::kernel::Tile<f32>) {
+                // SAFETY: the caller's promise.
+                unsafe { $compute }
+            }
+        }
+    };
+}
+pub(crate) use with_panels_of;
+
 /// Evaluates `$work` with `$kernel` standing for the kernel of a `Cpu` for operands of type `$element`.
 macro_rules! with_kernel {
     ($cpu:expr, $element:ty, $kernel:ident => $work:expr) => {{

@@ -6,7 +6,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::{MR, NR, VECTORS, finish, load, start, store};
-use super::super::{Kernel, Order, Side, Source, Store, Tile, each_row, portable};
+use super::super::{Kernel, Order, Side, Source, Store, Tile, by_rows, each_row, portable};
 use super::GRANULE;
 use crate::Element;
 use crate::prefetch::fetch;
@@ -239,15 +239,6 @@ impl Kernel for Bfmmla {
 
     unsafe fn tile(tile: &Tile<u64>) {
         // SAFETY: the caller's promise.
-        unsafe {
-            match tile.rows {
-                1 => rows::<1>(tile),
-                2 => rows::<2>(tile),
-                3 => rows::<3>(tile),
-                4 => rows::<4>(tile),
-                5 => rows::<5>(tile),
-                _ => rows::<6>(tile),
-            }
-        }
+        unsafe { by_rows!(tile, rows) }
     }
 }

@@ -1,14 +1,12 @@
 //! The order of `bfdot` in plain loops.
 
-use super::super::{Kernel, Order, Side, Source, Tile, portable};
+use super::super::{Kernel, Tile, portable, with_panels_of};
 use super::{GRANULE, add_pair};
-use crate::Element;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
-pub(super) const MR: usize = 6;
-pub(super) const NR: usize = 16;
+const NR: usize = portable::Portable::NR;
 
 /// # Safety
 /// As for [`Kernel::tile`].
@@ -31,27 +29,4 @@ pub(super) unsafe fn tile(tile: &Tile<f32>) {
     }
 }
 
-impl Kernel for Portable {
-    const MR: usize = MR;
-    const NR: usize = NR;
-    const TERMS: usize = 1;
-    const GRANULE: usize = GRANULE;
-    const ORDER: Order = Order::Natural;
-    const DEPTH: usize = 384;
-    type Packed = f32;
-
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { portable::pack_contiguous(source, side.width::<Self>(), to) }
-    }
-
-    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { portable::pack_strided(source, side.width::<Self>(), to) }
-    }
-
-    unsafe fn tile(t: &Tile<f32>) {
-        // SAFETY: the caller's promise.
-        unsafe { tile(t) }
-    }
-}
+with_panels_of!(portable::Portable: Portable, GRANULE, t => tile(t));

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::super::avx512::pack::{self, first};
 use super::super::avx512::to_bf16;
-use super::super::{Kernel, Order, Side, Source, Store, Tile, each_row};
+use super::super::{Kernel, Order, Side, Source, Store, Tile, by_rows, each_row};
 use super::TILE_TERMS;
 use crate::Element;
 
@@ -109,15 +109,6 @@ impl Kernel for Avx512 {
 
     unsafe fn tile(tile: &Tile<f32>) {
         // SAFETY: the caller's promise.
-        unsafe {
-            match tile.rows {
-                1 => rows::<1>(tile),
-                2 => rows::<2>(tile),
-                3 => rows::<3>(tile),
-                4 => rows::<4>(tile),
-                5 => rows::<5>(tile),
-                _ => rows::<6>(tile),
-            }
-        }
+        unsafe { by_rows!(tile, rows) }
     }
 }

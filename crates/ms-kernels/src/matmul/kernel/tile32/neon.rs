@@ -4,9 +4,8 @@
 use std::arch::aarch64::*;
 
 use super::super::neon::{MR, NR, Neon as Pair, VECTORS, finish, load, start, store};
-use super::super::{Kernel, Order, Side, Source, Store, Tile, each_row, portable};
+use super::super::{Kernel, Store, Tile, by_rows, each_row, portable, with_panels_of};
 use super::TILE_TERMS;
-use crate::Element;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Neon;
@@ -63,37 +62,4 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<f32>) {
     }
 }
 
-impl Kernel for Neon {
-    const MR: usize = MR;
-    const NR: usize = NR;
-    const TERMS: usize = 1;
-    const GRANULE: usize = TILE_TERMS;
-    const ORDER: Order = Order::Natural;
-    const DEPTH: usize = Pair::DEPTH;
-    const BLOCK_ROWS: usize = Pair::BLOCK_ROWS;
-    type Packed = f32;
-
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { Pair::pack_contiguous(source, side, to) }
-    }
-
-    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { Pair::pack_strided(source, side, to) }
-    }
-
-    unsafe fn tile(tile: &Tile<f32>) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match tile.rows {
-                1 => rows::<1>(tile),
-                2 => rows::<2>(tile),
-                3 => rows::<3>(tile),
-                4 => rows::<4>(tile),
-                5 => rows::<5>(tile),
-                _ => rows::<6>(tile),
-            }
-        }
-    }
-}
+with_panels_of!(Pair: Neon, TILE_TERMS, tile => by_rows!(tile, rows));
