@@ -38,7 +38,8 @@ mpi:
 aarch64:
     rustup target add aarch64-unknown-linux-gnu
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu" \
+    MS_REQUIRE_ISA=neonbf16 \
       cargo test --locked -p ms-kernels --lib --target aarch64-unknown-linux-gnu
 
 # Format the sources.

@@ -88,6 +88,7 @@ impl Choice {
 /// their own for the order.
 pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
     let available = Isa::all_available();
+    let plain: Vec<Isa> = available.iter().copied().filter(|isa| *isa <= Isa::Avx512Convert).collect();
     let mut candidates = Vec::new();
     for arithmetic in Arithmetic::ALL.into_iter().filter(|own| asked.is_none_or(|asked| asked == *own)) {
         for &isa in &available {
@@ -104,8 +105,8 @@ pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
                 | (Arithmetic::Bfdot, Isa::NeonBf16) => true,
                 // An order that was not requested is a candidate only if an instruction implements it.
                 (Arithmetic::Tile32, _) => asked.is_some(),
-                // The latest stands for all that have the same loops.
-                (Arithmetic::Bfdot, _) => asked.is_some() && available.last() == Some(&isa),
+                // One stands for all that have the same loops: the latest without instructions of another order.
+                (Arithmetic::Bfdot, _) => asked.is_some() && plain.last() == Some(&isa),
             };
             if is_candidate {
                 candidates.push(Choice { isa, arithmetic });

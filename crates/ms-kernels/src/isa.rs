@@ -7,8 +7,8 @@ use crate::{CpuError, Result};
 
 /// An instruction set for which kernels are compiled.
 ///
-/// Results have the same bits on all of them, for a given [`Arithmetic`]. Between the two architectures there is an exception:
-/// whether a result is too small to be normal, and so zero, x86-64 judges after rounding and aarch64 before.
+/// Results have the same bits on all of them, for a given [`Arithmetic`]; between the two architectures but for numbers at the edge
+/// of what is normal, which x86-64 judges after rounding and aarch64 before, and for signs and digits of NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
     /// Whatever the compiler assumes of the target; slow on x86, where it means SSE2 without fused multiply-add.
@@ -137,9 +137,12 @@ impl Isa {
         }
         #[cfg(target_arch = "aarch64")]
         {
+            // Bodies take pairs of bf16 apart as they lie in memory.
+            let little = cfg!(target_endian = "little");
             match self {
-                Isa::Portable | Isa::Neon => true,
-                Isa::NeonBf16 => std::arch::is_aarch64_feature_detected!("bf16"),
+                Isa::Portable => true,
+                Isa::Neon => little,
+                Isa::NeonBf16 => little && std::arch::is_aarch64_feature_detected!("bf16"),
                 _ => false,
             }
         }
@@ -236,6 +239,18 @@ mod tests {
             error,
             "unknown instruction set \"sse9\", expected portable, neon, neonbf16, avx2, avx512, avx512convert, avx512bf16 or amx"
         );
+    }
+
+    /// Who runs the tests for an instruction set names it, so that its absence does not pass for success.
+    #[test]
+    fn the_instruction_set_that_must_be_there_is() {
+        if let Ok(name) = std::env::var("MS_REQUIRE_ISA") {
+            assert!(
+                name.parse::<Isa>().unwrap().is_available(),
+                "{name}; there are {}",
+                Isa::available_names()
+            );
+        }
     }
 
     #[test]

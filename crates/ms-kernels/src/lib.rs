@@ -5,9 +5,10 @@
 //! graphs or models. Matrix, attention and row kernels use per-thread scratch, which they keep; routing, sparse attention and
 //! column kernels allocate small temporaries.
 //!
-//! **Same bits everywhere.** A result depends neither on the number of threads nor on the instruction set: every sum has an
-//! order fixed by shapes and constants, elementary functions such as exp are our own, denormals are treated as zero. Products
-//! of bf16 matrices have three summation orders, one of which is chosen when a [`Cpu`] is made: [`Arithmetic`].
+//! **Same bits everywhere.** A result depends neither on the number of threads nor on the instruction set (see [`Isa`] for
+//! what two architectures may differ in): every sum has an order fixed by shapes and constants, elementary functions such as
+//! exp are our own, denormals are treated as zero. Products of bf16 matrices have three summation orders, one of which is
+//! chosen when a [`Cpu`] is made: [`Arithmetic`].
 //!
 //! Each operation has a folder: `mod.rs` with the public functions and their checks, and `tests`, which compare every
 //! instance with a formula in f64. Larger operations also have `body` (the fast code, compiled once per instruction set) and

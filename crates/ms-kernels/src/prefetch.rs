@@ -14,8 +14,8 @@ macro_rules! request {
         {
             // SAFETY: a hint, which reads nothing.
             unsafe {
-                std::arch::asm!(concat!("prfm ", aarch64_hint!($hint), ", [{}]"), in(reg) $at,
-                    options(nostack, preserves_flags, readonly));
+                std::arch::asm!(concat!("prfm ", aarch64_hint!($hint), ", [{}]"), in(reg) $at.addr(),
+                    options(nomem, nostack, preserves_flags));
             }
         }
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

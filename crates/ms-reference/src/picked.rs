@@ -1,6 +1,7 @@
 //! Which keys an indexer picks, and attention over picked rows.
 
 use crate::operand::{numbers, reals};
+use crate::routing::falling;
 use crate::tape::dot;
 use ms_core::{Error, IndexerInputs, Result, Sight, Tensor};
 
@@ -22,7 +23,7 @@ pub(crate) fn pick(inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) 
             (0..heads).map(of).sum()
         };
         let mut scored: Vec<(f64, usize)> = (s.start..s.start + s.seen).map(|j| (score(j), j)).collect();
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        scored.sort_by(|a, b| falling(a.0, b.0).then(a.1.cmp(&b.1)));
         let mut rows: Vec<i32> = scored.iter().take(places).map(|p| p.1 as i32).collect();
         rows.sort_unstable();
         rows.resize(places, -1);

@@ -2,6 +2,7 @@
 
 use crate::tape::{Real, sum};
 use ms_core::{Error, ExpertLoad, GroupScore, Result, Router, RouterScore};
+use std::cmp::Ordering;
 
 /// Softmax over the experts that are `open`, 0 for the others.
 fn softmax<R: Real>(logits: &[R], open: impl Fn(usize) -> bool) -> Vec<R> {
@@ -19,6 +20,11 @@ fn scores<R: Real>(logits: &[R], score: RouterScore) -> Vec<R> {
         RouterScore::Sigmoid => logits.iter().map(|l| l.sigmoid()).collect(),
         RouterScore::SqrtSoftplus => logits.iter().map(|l| l.softplus().sqrt()).collect(),
     }
+}
+
+/// The greater first; NaN is above all numbers, and zeros of both signs are equal.
+pub(crate) fn falling(a: f64, b: f64) -> Ordering {
+    b.is_nan().cmp(&a.is_nan()).then(b.partial_cmp(&a).unwrap_or(Ordering::Equal))
 }
 
 /// Index of the greatest value among those `open`; the first of equals. NaN is above all numbers.
@@ -65,7 +71,7 @@ pub(crate) fn choose(router: &Router, logits: &[f64], bias: Option<&[f64]>) -> R
         }
         let of_group = |g: usize| top(&choice, router.top_k / groups, |e| e / size == g);
         let mut picks: Vec<usize> = (0..groups).flat_map(of_group).collect();
-        picks.sort_by(|a, b| choice[*b].total_cmp(&choice[*a]));
+        picks.sort_by(|a, b| falling(choice[*a], choice[*b]));
         return Ok(picks);
     };
     let by = if matches!(judge, GroupScore::BestLogits(_)) { logits } else { &choice };
@@ -114,4 +120,17 @@ pub(crate) fn balance<R: Real>(router: &Router, logits: &[R], load: &ExpertLoad)
         sum(p.into_iter().zip(weights).map(|(p, &w)| p * R::from(w))) + R::from(load.z) * z * z
     };
     sum(logits.chunks_exact(count.max(1)).enumerate().map(of_token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::falling;
+
+    #[test]
+    fn what_is_no_number_of_either_sign_comes_first_and_zeros_are_equal() {
+        let mut values =
+            [-0.0, 1.0, -f64::NAN, 0.0, f64::INFINITY, f64::NAN].into_iter().enumerate().collect::<Vec<_>>();
+        values.sort_by(|a, b| falling(a.1, b.1));
+        assert_eq!(values.into_iter().map(|v| v.0).collect::<Vec<_>>(), [2, 5, 4, 1, 0, 3]);
+    }
 }

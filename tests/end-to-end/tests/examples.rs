@@ -63,7 +63,7 @@ fn a_model_is_trained_by_the_flags_that_the_example_shows() {
 
 #[test]
 fn products_have_the_same_bits_on_every_instruction_set() {
-    for arithmetic in [Arithmetic::Pair, Arithmetic::Tile32] {
+    for arithmetic in Arithmetic::ALL {
         let products = multiply::run(Dims { m: 7, n: 5, k: 100 }, arithmetic).unwrap();
         assert!(products.iter().all(|(_, c)| *c == products[0].1));
         assert!(products[0].1.iter().any(|x| *x != 0.0));

@@ -260,8 +260,9 @@ fn few_rows_agree_between_instruction_sets_bit_for_bit() {
 
 #[test]
 fn infinities_and_nan_pass_through_a_bf16_result() {
-    for cpu in cpus(&[1]) {
-        let (m, n, k) = (6, 3, 2);
+    for cpu in Arithmetic::ALL.into_iter().flat_map(|order| cpus_in(order, &[1])) {
+        // More rows than the fewest, which have an order of their own.
+        let (m, n, k) = (12, 3, 2);
         let mut a = vec![bf16::ONE; m * k];
         a[0] = bf16::INFINITY;
         a[k] = bf16::NAN;

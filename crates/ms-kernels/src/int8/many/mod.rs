@@ -59,7 +59,7 @@ pub(super) struct Tile<'a, B: Body> {
     /// Codes of `x`: the panel's lines, of each line all rows.
     codes: &'a [B::Code],
     /// Distance to the next tile's: too far for the hardware prefetcher to guess.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AVX2 asks for them
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     ahead: usize,
     /// The same lines' scales.
     rounded: &'a [Rounded],

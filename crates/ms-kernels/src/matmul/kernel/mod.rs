@@ -62,6 +62,7 @@ pub(crate) struct Tile<P> {
     pub(crate) store: Store,
     /// Address and stride of the sums that the tile after this one starts from, to fetch meanwhile. A hint: any
     /// address will do.
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     pub(crate) next: (*const f32, usize),
     /// Rows to compute, 1 to `MR`.
     pub(crate) rows: usize,
@@ -216,11 +217,12 @@ macro_rules! each_row {
         })*
     };
 }
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use each_row;
 
 /// Calls `$rows` for the rows of a tile.
 macro_rules! by_rows {
-    ($tile:expr, $rows:ident $(, $panel:ident)?) => {
+    ($tile:expr, $rows:ident $(, $panel:tt)?) => {
         match $tile.rows {
             1 => $rows::<1 $(, $panel)?>($tile),
             2 => $rows::<2 $(, $panel)?>($tile),

@@ -80,14 +80,14 @@ macro_rules! finish {
 }
 pub(super) use finish;
 
-/// The tile with `ROWS` rows; `PANEL` says that `a` is a panel.
+/// The tile with `ROWS` rows; `PANEL` says that `a` has six rows side by side.
 ///
 /// # Safety
 /// As for [`Kernel::tile`].
 #[target_feature(enable = "neon")]
 unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
     let mut acc = [[vdupq_n_f32(0.0); VECTORS]; MR];
-    // SAFETY: steps, panels, start and store are the caller's promise; a panel has all its rows. Fetches may point anywhere.
+    // SAFETY: steps, panels, start and store are the caller's promise, as are six rows of `a`. Fetches may point anywhere.
     unsafe {
         start!(tile, ROWS, acc);
         let (mut next, next_stride) = tile.next;
@@ -115,7 +115,7 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
                         };
                     }
                 });
-                a = a.wrapping_add(MR);
+                a = a.wrapping_add(tile.a_step);
             } else {
                 each_row!(I < ROWS, {
                     let row = vld1q_dup_f32(a.add(I * tile.a_row));
@@ -129,14 +129,6 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
         }
         finish!(tile, ROWS, acc);
     }
-}
-
-/// # Safety
-/// As for [`Kernel::tile`].
-#[target_feature(enable = "neon")]
-unsafe fn any_rows<const PANEL: bool>(tile: &Tile<f32>) {
-    // SAFETY: the caller's promise.
-    unsafe { by_rows!(tile, rows, PANEL) }
 }
 
 /// Transposes a 4 x 4 block of 32-bit elements.
@@ -282,10 +274,11 @@ impl Kernel for Neon {
     unsafe fn tile(tile: &Tile<f32>) {
         // SAFETY: the caller's promise.
         unsafe {
-            if tile.a_row == 1 && tile.a_step == MR {
-                any_rows::<true>(tile);
+            // Only a tile of all rows reads six side by side: where there are fewer, what is beside them may be nobody's.
+            if tile.a_row == 1 && tile.rows == MR {
+                rows::<MR, true>(tile);
             } else {
-                any_rows::<false>(tile);
+                by_rows!(tile, rows, false);
             }
         }
     }
