@@ -47,6 +47,11 @@ impl AtomicFolder {
         target.with_file_name(format!(".{name}.partial"))
     }
 
+    /// Whether a process writes the folder at `temporary` now, as far as the file system has locks.
+    pub fn is_written(temporary: &Path) -> bool {
+        File::open(temporary.join(LOCK)).is_ok_and(|lock| is_held(&lock))
+    }
+
     /// Takes hold of the temporary folder, whatever is in it.
     fn begin(target: &Path, replace: bool) -> Result<Self> {
         let temporary = Self::temporary_of(target);

@@ -553,6 +553,8 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, o: &Options, args: 
     let start = Instant::now();
     let bar = args.progress().bytes(plan.bytes(), "converting");
     let options = RunOptions { threads: workers(), sync: request.sync, replace: request.force };
+    // Damage must not get a new checksum.
+    source.check_sums()?;
     let done = plan.run(source, &request.save, &options, &|n| bar.inc(n));
     bar.finish_and_clear();
     let written = match done {

@@ -11,6 +11,25 @@ fn path_of(prefix: &Path) -> PathBuf {
     name.into()
 }
 
+/// Refuses to write the manifest of `set` called by `prefix` over that of another dataset, unless `force`.
+///
+/// # Errors
+/// If there is one.
+pub(crate) fn check_absent(prefix: &Path, force: bool) -> Result<()> {
+    let own = [bin_path(prefix), idx_path(prefix)].map(|p| p.file_name().map(ToOwned::to_owned));
+    let path = path_of(prefix);
+    let outputs = Manifest::read(&path).map(|manifest| manifest.outputs).unwrap_or_default();
+    match outputs.into_iter().find(|o| !own.contains(&Some(o.name.clone().into()))) {
+        Some(other) if !force => bail!(
+            "{}: expected no manifest of another dataset, found that of {}\n\
+             hint: choose another --output-prefix, or --force, which replaces it",
+            path.display(),
+            other.name
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// [`Manifest::forget`] of a dataset's manifest.
 ///
 /// # Errors
@@ -68,7 +87,10 @@ pub(crate) fn check(set: &Path) -> Result<()> {
     let own = [bin_path(set), idx_path(set)].map(|p| p.file_name().map(ToOwned::to_owned));
     for output in manifest.outputs.iter().filter(|o| own.contains(&Some(o.name.clone().into()))) {
         if let Some(what) = output.differs(folder)? {
-            bail!("{what}\nhint: {} says what it was", path.display());
+            bail!(
+                "{what}\nhint: {0} says what it was; if it was changed on purpose, remove {0}",
+                path.display()
+            );
         }
     }
     Ok(())

@@ -17,6 +17,7 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
         None => args.parts.iter().map(|part| resolve(part)).collect::<ms_data::Result<_>>()?,
     };
     check_absent(std::slice::from_ref(&args.output_prefix), args.force)?;
+    record::check_absent(&args.output_prefix, args.force)?;
     ms_cli::check_prefix(&args.output_prefix)?;
     parts.iter().try_for_each(|part| check_elsewhere(part, &args.output_prefix))?;
     // Damage must not get a new checksum.
@@ -110,6 +111,7 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
     };
     let prefixes: Vec<PathBuf> = parts.iter().map(|(name, _)| prefix_of(name)).collect();
     check_absent(&prefixes, args.force)?;
+    prefixes.iter().try_for_each(|prefix| record::check_absent(prefix, args.force))?;
     prefixes.iter().try_for_each(|prefix| check_elsewhere(set.prefix(), prefix))?;
     record::check(set.prefix())?;
     let tokenizer = record::common_tokenizer(&[set.prefix().to_owned()])?;

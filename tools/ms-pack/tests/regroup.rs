@@ -133,6 +133,37 @@ fn the_manifest_of_a_set_stays_where_the_set_is_not_replaced() {
 }
 
 #[test]
+fn the_manifest_of_another_set_stays_unless_it_is_to_be_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(format!("{name}.manifest.json"));
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(at(name)).unwrap()).unwrap()
+    };
+    ["a", "b", "x_text_document", "x_title_document"].into_iter().for_each(|name| set(dir.path(), name));
+    // One manifest of two sets.
+    let (mut of_both, title) = (read("x_text_document"), read("x_title_document")["outputs"].clone());
+    of_both["outputs"].as_array_mut().unwrap().extend(title.as_array().unwrap().clone());
+    std::fs::write(at("x"), of_both.to_string()).unwrap();
+    ["x_text_document", "x_title_document"].iter().for_each(|name| std::fs::remove_file(at(name)).unwrap());
+    let error = said(dir.path(), "merge a b --output-prefix x", 1);
+    assert!(
+        error.contains("expected no manifest of another dataset, found that of x_text_document.bin"),
+        "{error}"
+    );
+    assert_eq!(read("x"), of_both);
+    // Of a set that is replaced it speaks no more.
+    said(dir.path(), "merge a b --force --output-prefix x_text_document", 0);
+    let (left, own) = (read("x"), read("x_text_document"));
+    assert_eq!((&left["outputs"], &left["settings"]["replaced since"]), (&title, &"x_text_document".into()));
+    assert_eq!(own["outputs"][0]["name"], "x_text_document.bin");
+    ["x_text_document", "x_title_document"]
+        .iter()
+        .for_each(|name| drop(said(dir.path(), &format!("verify {name}"), 0)));
+    said(dir.path(), "merge a b --force --output-prefix x", 0);
+    assert_eq!(read("x")["outputs"][0]["name"], "x.bin");
+}
+
+#[test]
 fn the_manifest_of_a_set_that_is_replaced_goes_whatever_beginning_of_its_name_it_has() {
     let dir = tempfile::tempdir().unwrap();
     ["a", "b", "c_text_train", "c_other"].into_iter().for_each(|name| set(dir.path(), name));

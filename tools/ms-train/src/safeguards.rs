@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};
+use ms_files::AtomicFolder;
 use ms_trainer::{MegatronFiles, TrainConfig};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,12 +62,20 @@ fn probe(dir: &Path) -> Result<()> {
     Ok(written.and(removed)?)
 }
 
+/// Whether a folder of this name is a checkpoint that a run writes or removes; others, as of conversions beside them, are theirs.
+fn is_unfinished(name: &str) -> bool {
+    let iteration = name.strip_prefix(".iter_").and_then(|rest| rest.split_once('.'));
+    iteration.is_some_and(|(digits, ending)| {
+        digits.len() >= 7
+            && digits.bytes().all(|b| b.is_ascii_digit())
+            && ["partial", "removed"].contains(&ending)
+    })
+}
+
 /// Removes what a run that was ended has left of checkpoints which it wrote or removed, in a folder that is claimed.
 fn remove_unfinished(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(".iter_") && [".partial", ".removed"].iter().any(|ending| name.ends_with(ending))
-        {
+        if is_unfinished(&entry.file_name().to_string_lossy()) && !AtomicFolder::is_written(&entry.path()) {
             // Best effort: a later run tries it again.
             let _ = std::fs::remove_dir_all(entry.path());
         }

@@ -223,8 +223,6 @@ impl Plan {
         if begun {
             tracing::info!("{}: continuing with what an interrupted run has left", dir.display());
         }
-        // Damage must not get a new checksum.
-        source.check_sums()?;
         // Files are written side by side; where there are too few, the parts of one.
         let workers = options.threads.clamp(1, self.files.len().max(1));
         let next = AtomicUsize::new(0);

@@ -198,8 +198,8 @@ impl Manifest {
         }
     }
 
-    /// [`Manifest::forget`] of those that name the dataset at `prefix` among their outputs: each is called by a beginning of its
-    /// name.
+    /// What manifests say of the dataset at `prefix`, which is replaced, goes: a manifest of nothing else whole. Each is called by a
+    /// beginning of the dataset's name. One that names others stays theirs, and says that it no longer holds for what it was made for.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -208,15 +208,21 @@ impl Manifest {
         let files = [format!("{name}.bin"), format!("{name}.idx")];
         for end in name.char_indices().map(|(start, letter)| start + letter.len_utf8()) {
             let path = prefix.with_file_name(format!("{}{ENDING}", &name[..end]));
-            if Self::read(&path).is_some_and(|made| made.outputs.iter().any(|o| files.contains(&o.name))) {
+            let Some(mut made) = Self::read(&path) else { continue };
+            let before = made.outputs.len();
+            made.outputs.retain(|o| !files.contains(&o.name));
+            if made.outputs.is_empty() && before > 0 {
                 Self::forget(&path)?;
+            } else if made.outputs.len() < before {
+                made.settings.insert("replaced since".into(), name.as_ref().into());
+                made.write(&path)?;
             }
         }
         Ok(())
     }
 
     /// The manifest at `path`; `None` if there is none, or another file.
-    fn read(path: &Path) -> Option<Self> {
+    pub fn read(path: &Path) -> Option<Self> {
         std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
     }
 

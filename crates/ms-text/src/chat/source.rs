@@ -164,7 +164,7 @@ fn stored(tag: &str) -> String {
 }
 
 /// Name for what `set` gives to a name that stands in it, too: in a macro the engine takes that for its own from there on.
-const GIVEN: &str = "set_value";
+const GIVEN: &str = "value_of_this_set__";
 
 /// `set` in two steps, where what it gives mentions what is given it.
 fn set_apart(tag: String) -> String {

@@ -63,14 +63,16 @@ fn a_run_that_saves_nothing_says_so_once() {
     assert_eq!(said(&[]).matches("no --save").count(), 1);
     // What killed runs have left goes, whichever iterations it is of.
     let out = dir.path().join("new/folder/out");
-    for left in [".iter_0000009.partial/half", ".iter_0000001.removed/half"] {
+    // A conversion's are not theirs.
+    let kept = ".iter_0000002_hf.partial";
+    for left in [".iter_0000009.partial/half", ".iter_0000001.removed/half", &format!("{kept}/half")] {
         std::fs::create_dir_all(out.join(left)).unwrap();
     }
     assert!(!said(&["--save", "new/folder/out"]).contains("no --save"));
     let entries =
         std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let entries: std::collections::BTreeSet<_> = entries.collect();
-    assert!(entries.iter().eq(["iter_0000002", "latest_checkpointed_iteration.txt"]), "{entries:?}");
+    assert!(entries.iter().eq([kept, "iter_0000002", "latest_checkpointed_iteration.txt"]), "{entries:?}");
 }
 
 #[cfg(unix)]
