@@ -10,8 +10,9 @@ pub const MS_NO_PROGRESS: &str = "MS_NO_PROGRESS";
 /// Any non-empty value: no colours. See <https://no-color.org>.
 pub const NO_COLOR: &str = "NO_COLOR";
 
-/// Instruction set of the kernels (`portable`; `avx2`, `avx512`, `avx512convert`, `avx512bf16`, `amx`; `neon`, `neonbf16`) instead
-/// of the one measured to be the fastest; bf16 products are then summed in its order unless `--arithmetic` names one.
+/// Instruction set of the kernels (`portable`; `avx2`, `avx512`, `avx512convert`, `avx512bf16`, `amx`; `neon`, `neonbf16`)
+/// instead of the one measured to be the fastest; bf16 products are then summed in its order unless `--arithmetic` names
+/// one.
 pub const MS_ISA: &str = "MS_ISA";
 
 /// Folders of NLTK's data, as `PATH` lists folders; `ms-preprocess --split-sentences` looks for its model there first.

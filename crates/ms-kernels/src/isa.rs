@@ -7,8 +7,8 @@ use crate::{CpuError, Result};
 
 /// An instruction set for which kernels are compiled.
 ///
-/// Results have the same bits on all of them, for a given [`Arithmetic`]; between the two architectures but for numbers at the edge
-/// of what is normal, which x86-64 judges after rounding and aarch64 before, and for signs and digits of NaN.
+/// Results have the same bits on all of them, for a given [`Arithmetic`]; between the two architectures but for numbers at
+/// the edge of what is normal, which x86-64 judges after rounding and aarch64 before, and for signs and digits of NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
     /// Whatever the compiler assumes of the target; slow on x86, where it means SSE2 without fused multiply-add.

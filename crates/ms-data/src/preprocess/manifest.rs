@@ -198,8 +198,9 @@ impl Manifest {
         }
     }
 
-    /// What manifests say of the dataset at `prefix`, which is replaced, goes: a manifest of nothing else whole. Each is called by a
-    /// beginning of the dataset's name. One that names others stays theirs, and says that it no longer holds for what it was made for.
+    /// What manifests say of the dataset at `prefix`, which is replaced, goes: a manifest of nothing else whole. Each is
+    /// called by a beginning of the dataset's name. One that names others stays theirs, and says that it no longer holds for
+    /// what it was made for.
     ///
     /// # Errors
     /// [`Error::Io`].
