@@ -95,12 +95,15 @@ impl Interrupt {
             return;
         }
         let state = self.lock();
-        for file in &state.files {
-            let _ = std::fs::remove_file(file);
-        }
-        // Last: what writes them goes on meanwhile.
-        for output in &state.outputs {
-            leftovers::remove_own(output);
+        // Twice: what writes them goes on meanwhile, and may be about to name what it has written. It names no more than is known here,
+        // for that takes the lock; what it names last comes last.
+        for _ in 0..2 {
+            for output in &state.outputs {
+                leftovers::remove_own(output);
+            }
+            for file in &state.files {
+                let _ = std::fs::remove_file(file);
+            }
         }
         std::process::exit(128 + signal);
     }

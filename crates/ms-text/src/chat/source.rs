@@ -450,7 +450,10 @@ mod tests {
             ),
             ("{% set ns.a = b in c -%}", "{% set ns.a = (b|compared('in', c))|kept -%}"),
             ("{%set a = b, c%}{% set a|f('=') %}", "{%set a = ((b, c)|made)%}{% set a|f('=') %}"),
-            ("{%- set a, b = b, c -%}", "{%- set set_value = ((b, c)|made) %}{% set a, b = set_value -%}"),
+            (
+                "{%- set a, b = b, c -%}",
+                "{%- set value_of_this_set__ = ((b, c)|made) %}{% set a, b = value_of_this_set__ -%}",
+            ),
             (
                 "{%- macro f(a, b=1) +%}\n{% for a in b recursive -%}",
                 "{%- macro f(a, b=1) +%}{% if none|text_again %}{% endif +%}\n{% for a in (b)|in_turn recursive -%}{% if none|text_again %}{% endif -%}",
