@@ -95,8 +95,8 @@ impl Interrupt {
             return;
         }
         let state = self.lock();
-        // Twice: what writes them goes on meanwhile, and may be about to name what it has written. It names no more than is known here,
-        // for that takes the lock; what it names last comes last.
+        // Twice: what writes them goes on meanwhile, and may be about to name what it has written. It names no more than is known
+        // here, for that takes the lock; what it names last comes last.
         for _ in 0..2 {
             for output in &state.outputs {
                 leftovers::remove_own(output);
