@@ -11,15 +11,19 @@ fn path_of(prefix: &Path) -> PathBuf {
     name.into()
 }
 
-/// Refuses to write the manifest of `set` called by `prefix` over that of another dataset, unless `force`.
+/// Whether a manifest's output is a file of this dataset.
+fn is_of(output: &OutputRecord, set: &Path) -> bool {
+    [bin_path(set), idx_path(set)].iter().any(|file| file.file_name() == Some(output.name.as_ref()))
+}
+
+/// Refuses to write the manifest of the dataset at `prefix` over that of another one, unless `force`.
 ///
 /// # Errors
 /// If there is one.
 pub(crate) fn check_absent(prefix: &Path, force: bool) -> Result<()> {
-    let own = [bin_path(prefix), idx_path(prefix)].map(|p| p.file_name().map(ToOwned::to_owned));
     let path = path_of(prefix);
     let outputs = Manifest::read(&path).map(|manifest| manifest.outputs).unwrap_or_default();
-    match outputs.into_iter().find(|o| !own.contains(&Some(o.name.clone().into()))) {
+    match outputs.into_iter().find(|o| !is_of(o, prefix)) {
         Some(other) if !force => bail!(
             "{}: expected no manifest of another dataset, found that of {}\n\
              hint: choose another --output-prefix, or --force, which replaces it",
@@ -84,8 +88,7 @@ pub(crate) fn check(set: &Path) -> Result<()> {
         return Ok(Manifest::check_beside(&bin_path(set))?);
     };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let own = [bin_path(set), idx_path(set)].map(|p| p.file_name().map(ToOwned::to_owned));
-    for output in manifest.outputs.iter().filter(|o| own.contains(&Some(o.name.clone().into()))) {
+    for output in manifest.outputs.iter().filter(|o| is_of(o, set)) {
         if let Some(what) = output.differs(folder)? {
             bail!(
                 "{what}\nhint: {0} says what it was; if it was changed on purpose, remove {0}",
