@@ -31,19 +31,21 @@ pub(crate) fn exp(x: f32) -> f32 {
 ///
 /// Below that a denormal: a kernel that treats those as zero gets zero. Ten operations where [`exp`] takes fourteen. NaN gives
 /// NaN, but for those whose payload, which no operation makes, reaches the lowest nine bits.
-#[allow(clippy::approx_constant)] // a coefficient beside ln 2
 #[inline(always)]
 pub(crate) fn exp2(x: f32) -> f32 {
     let (t, r) = parts(x);
-    // Minimax on [-1/2, 1/2], 1 at 0.
-    let p = 1.326_472_4e-3f32
-        .mul_add(r, 9.671_513e-3)
-        .mul_add(r, 5.550_733_6e-2)
-        .mul_add(r, 2.402_224_2e-1)
-        .mul_add(r, 0.693_147)
-        .mul_add(r, 1.0);
-    times_power(p, t)
+    let [a, b, c, d, e, f] = POWER_COEFFICIENTS;
+    times_power(a.mul_add(r, b).mul_add(r, c).mul_add(r, d).mul_add(r, e).mul_add(r, f), t)
 }
+
+/// Minimax for `2^r` on [-1/2, 1/2], 1 at 0; highest power first.
+#[allow(clippy::approx_constant)] // one beside ln 2
+pub(crate) const POWER_COEFFICIENTS: [f32; 6] =
+    [1.326_472_4e-3, 9.671_513e-3, 5.550_733_6e-2, 2.402_224_2e-1, 0.693_147, 1.0];
+
+/// The smallest argument of [`exp2`]. It rounds to -127 from below, so that the mantissa is one or more and the exponent field
+/// becomes zero.
+pub(crate) const LEAST_POWER: f32 = -126.6;
 
 /// [`exp2`] with a multiply-add less, relative error below 4e-6, for what is rounded to bf16 in the end.
 #[inline(always)]
@@ -55,8 +57,7 @@ pub(crate) fn exp2_short(x: f32) -> f32 {
 /// The nearest whole number in the low mantissa bits, and what `x` is beyond it.
 #[inline(always)]
 fn parts(x: f32) -> (f32, f32) {
-    // Rounds to -127 from below, so that the mantissa is one or more and the exponent field becomes zero.
-    let y = if x < -126.6 { -126.6 } else { x };
+    let y = if x < LEAST_POWER { LEAST_POWER } else { x };
     let t = y + short::SHIFT;
     (t, y - (t - short::SHIFT))
 }

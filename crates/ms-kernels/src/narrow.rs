@@ -118,6 +118,18 @@ pub(crate) trait Narrow: Copy {
         out
     }
 
+    /// Powers of two of `x`, as exact as `E` can show: [`float::exp2`], or [`float::exp2_short`] for bf16.
+    #[inline(always)]
+    fn powers_of_two<E: Element>(self, x: [Lanes; 2]) -> [Lanes; 2] {
+        let mut out = [[0f32; LANES]; 2];
+        for (out, x) in out.iter_mut().zip(&x) {
+            for l in 0..LANES {
+                out[l] = if is_bf16::<E>() { float::exp2_short(x[l]) } else { float::exp2(x[l]) };
+            }
+        }
+        out
+    }
+
     /// Logistic functions, as exact as `E` can show; see [`float::sigmoid_short`] for those of NaN.
     #[inline(always)]
     fn sigmoids<E: Element>(self, x: [Lanes; 2]) -> [Lanes; 2] {
@@ -344,6 +356,10 @@ mod tests {
             assert_eq!(got.map(|g| g.map(f32::to_bits)), want.map(|w| w.map(f32::to_bits)));
             let values = [values, other].map(|v| v.map(|v| f32::from_bits(v.to_bits() & 0xffff_0000)));
             let (got, want) = (how.sigmoids::<bf16>(values), Plain.sigmoids::<bf16>(values));
+            assert_eq!(got.map(|g| g.map(f32::to_bits)), want.map(|w| w.map(f32::to_bits)));
+            let (got, want) = (how.powers_of_two::<bf16>(values), Plain.powers_of_two::<bf16>(values));
+            assert_eq!(got.map(|g| g.map(f32::to_bits)), want.map(|w| w.map(f32::to_bits)));
+            let (got, want) = (how.powers_of_two::<f32>(values), Plain.powers_of_two::<f32>(values));
             assert_eq!(got.map(|g| g.map(f32::to_bits)), want.map(|w| w.map(f32::to_bits)));
             let below = values.map(|v| v.map(|v| if v > 1.5 { -v } else { v }));
             let (got, want) = (how.exponentials::<bf16>(below, 1.5), Plain.exponentials::<bf16>(below, 1.5));

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::Dropout;
 use super::blocks::{Left, Operands, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms};
-use super::body::{self, BK, BQ, LANES, Limits, Write};
+use super::body::{self, BK, BQ, LANES, Limits, STRIDE, Write};
 use super::dropout::{Thin, Thinned, Thinning, thin_block};
 use super::forward::{block_scores, head_rows, limits, store_rows};
 use super::mask::Mask;
@@ -180,8 +180,8 @@ fn heads<K: Kernel, E: Element>(
             unsafe { v_rows.pack_lines::<K>(k_len, Side::Left, v_lines.as_mut_ptr()) };
             Left::packed::<K>(v_lines.as_ptr(), steps::<K>(dim))
         });
-        with_scratch(Scratch::Partials, 2 * BK * BQ + BQ * dim, |blocks: &mut [f32]| {
-            let [p, ds, dq] = cut(blocks, [BK * BQ, BK * BQ, BQ * dim]);
+        with_scratch(Scratch::Partials, 2 * BK * STRIDE + BQ * dim, |blocks: &mut [f32]| {
+            let [p, ds, dq] = cut(blocks, [BK * STRIDE, BK * STRIDE, BQ * dim]);
             let blocks = segment.q_len.div_ceil(BQ);
             for (n, q0) in heads.flat_map(|n| (0..blocks).map(move |block| (n, block * BQ))) {
                 let queries = BQ.min(segment.q_len - q0);
@@ -230,7 +230,7 @@ fn heads<K: Kernel, E: Element>(
                     let count = BK.min(k_len - k0);
                     let rows = limits::<K>(&mask, k0, count, q0, queries, &mut edges);
                     let columns = queries.next_multiple_of(LANES);
-                    // SAFETY: the blocks have room for BK rows of BQ columns; heads were checked to lie in the arrays.
+                    // SAFETY: the blocks have room for BK rows; heads were checked to lie in the arrays.
                     let k_right = unsafe {
                         let (left, edges) = (keys.keys(k0), &edges[..count]);
                         let fetch = |panel| keys.fetch_after(k0, panel);
@@ -326,7 +326,7 @@ impl Scores<'_> {
                     ds_down: Left::down::<K>(self.gradients.as_ptr()),
                 });
             }
-            return with_scratch(Scratch::Weights, BK * BQ, |down: &mut [f32]| {
+            return with_scratch(Scratch::Weights, BK * STRIDE, |down: &mut [f32]| {
                 let (p_to, ds_to) =
                     (body::Rounded::<body::SwapColumns>(PhantomData), body::RoundedTwice(down));
                 self.form(isa, p_to, ds_to);
@@ -341,10 +341,10 @@ impl Scores<'_> {
         // Two blocks of rows, and one of pairs where they are read.
         with_scratch(
             Scratch::Weights,
-            BK * BQ + if in_place { BK / 2 * BQ } else { 0 },
+            BK * STRIDE + if in_place { BK / 2 * STRIDE } else { 0 },
             |room: &mut [u32]| {
-                let (rows, pairs) = room.split_at_mut(BK * BQ);
-                let (p, ds) = bytemuck::cast_slice_mut(rows).split_at_mut(BK * BQ);
+                let (rows, pairs) = room.split_at_mut(BK * STRIDE);
+                let (p, ds) = bytemuck::cast_slice_mut(rows).split_at_mut(BK * STRIDE);
                 let p_to = body::Rows(p);
                 if in_place {
                     let ds_to = body::RowsAndPairs(ds, pairs);
@@ -361,7 +361,7 @@ impl Scores<'_> {
                 with_scratch(Scratch::PanelsA, 3 * room, |panels: &mut [K::Packed]| {
                     let [p_along, ds_along, ds_down] = cut(panels, [room; 3]);
                     let rows =
-                        |data: &[half::bf16]| Rows { data: data.as_ptr(), stride: BQ, dim: self.columns };
+                        |data: &[half::bf16]| Rows { data: data.as_ptr(), stride: STRIDE, dim: self.columns };
                     // SAFETY: the blocks have the rows, and panels have room for whole blocks.
                     unsafe {
                         rows(p).pack_lines::<K>(self.limits.len(), Side::Left, p_along.as_mut_ptr());

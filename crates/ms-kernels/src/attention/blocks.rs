@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use half::bf16;
 
-use super::body::{BK, BQ};
+use super::body::{BK, BQ, STRIDE};
 use crate::Element;
 use crate::element::is_bf16;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile, filled, steps};
@@ -127,22 +127,22 @@ pub(super) struct Left<P> {
 impl<P> Left<P> {
     /// Rows of a block of f32, terms along them.
     pub(super) fn along<K: Kernel<Packed = P>>(block: *const f32) -> Self {
-        Self { data: block.cast(), row_stride: BQ, step_stride: 1, panel: K::MR * BQ }
+        Self { data: block.cast(), row_stride: STRIDE, step_stride: 1, panel: K::MR * STRIDE }
     }
 
     /// Columns of a block of f32, terms down them.
     pub(super) fn down<K: Kernel<Packed = P>>(block: *const f32) -> Self {
-        Self { data: block.cast(), row_stride: 1, step_stride: BQ, panel: K::MR }
+        Self { data: block.cast(), row_stride: 1, step_stride: STRIDE, panel: K::MR }
     }
 
     /// Rows of a block of bf16, pairs of terms along them.
     pub(super) fn pairs_along<K: Kernel<Packed = P>>(block: *const bf16) -> Self {
-        Self { data: block.cast(), row_stride: BQ / 2, step_stride: 1, panel: K::MR * BQ / 2 }
+        Self { data: block.cast(), row_stride: STRIDE / 2, step_stride: 1, panel: K::MR * STRIDE / 2 }
     }
 
     /// Columns of a block of pairs of bf16.
     pub(super) fn pairs_down<K: Kernel<Packed = P>>(block: *const u32) -> Self {
-        Self { data: block.cast(), row_stride: 1, step_stride: BQ, panel: K::MR }
+        Self { data: block.cast(), row_stride: 1, step_stride: STRIDE, panel: K::MR }
     }
 
     /// The rows from `first` on, a multiple of `MR`.

@@ -1,6 +1,6 @@
 //! The element-wise parts: softmax of a block of scores and its gradient.
 //!
-//! Blocks are transposed: a row is a key, a column a query, `BQ` columns. Maxima and sums therefore run down the rows and
+//! Blocks are transposed: a row is a key, a column a query, `BQ` columns, rows `STRIDE` apart. Maxima and sums therefore run down the rows and
 //! need no sums across a vector. Exponentials are base 2; the factor `log2 e` is part of the scale.
 
 use std::f32::consts::LOG2_E;
@@ -10,11 +10,15 @@ use std::ops::Range;
 use half::bf16;
 
 use super::{Options, Tilt};
-use crate::float::{exp2, exp2_short, ln, tanh};
+use crate::Element;
+use crate::float::{exp2, ln, tanh};
 use crate::narrow::{self, Narrow};
 
 /// Queries of a block.
 pub(super) const BQ: usize = 128;
+/// Elements from a row of a block to the next. An odd number of cache lines, so that a column's rows take all sets of the
+/// first-level cache and not every eighth, which would hold a third of them.
+pub(super) const STRIDE: usize = BQ + 16;
 /// Keys of a block; a multiple of every kernel's rows of a tile, and of its terms.
 pub(super) const BK: usize = 192;
 /// Columns that are treated together.
@@ -41,8 +45,8 @@ pub(super) type Limits = [(u32, u32); BK];
 
 /// Where the values of a block go.
 pub(super) trait Write {
-    /// Whether the values are rounded to bf16.
-    const ROUNDED: bool = true;
+    /// What the values are rounded to.
+    type Kept: Element;
 
     /// Takes sixteen columns from `c` on of two rows of `block` from `row` on.
     fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]);
@@ -54,12 +58,12 @@ pub(super) trait Write {
 pub(super) struct InPlace;
 
 impl Write for InPlace {
-    const ROUNDED: bool = false;
+    type Kept = f32;
 
     #[inline(always)]
     fn put(&mut self, _: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
-        block[row * BQ + c..][..narrow::LANES].copy_from_slice(&two[0]);
-        block[(row + 1) * BQ + c..][..narrow::LANES].copy_from_slice(&two[1]);
+        block[row * STRIDE + c..][..narrow::LANES].copy_from_slice(&two[0]);
+        block[(row + 1) * STRIDE + c..][..narrow::LANES].copy_from_slice(&two[1]);
     }
     #[inline(always)]
     fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
@@ -107,6 +111,8 @@ fn swapped(x: narrow::Lanes) -> narrow::Lanes {
 }
 
 impl<S: Swap> Write for Rounded<S> {
+    type Kept = bf16;
+
     #[inline(always)]
     fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
         let [mut first, mut second] = [how.round::<bf16>(two[0]), how.round::<bf16>(two[1])];
@@ -128,6 +134,8 @@ impl<S: Swap> Write for Rounded<S> {
 pub(super) struct RoundedTwice<'a>(pub(super) &'a mut [f32]);
 
 impl Write for RoundedTwice<'_> {
+    type Kept = bf16;
+
     #[inline(always)]
     fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
         let two = [how.round::<bf16>(two[0]), how.round::<bf16>(two[1])];
@@ -141,35 +149,39 @@ impl Write for RoundedTwice<'_> {
     }
 }
 
-/// Rounded to bf16, row by row of `BQ`.
+/// Rounded to bf16, row by row.
 pub(super) struct Rows<'a>(pub(super) &'a mut [bf16]);
 
 impl Write for Rows<'_> {
+    type Kept = bf16;
+
     #[inline(always)]
     fn put(&mut self, how: impl Narrow, _: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
         let two = how.two(two[0], two[1]);
-        self.0[row * BQ + c..][..narrow::LANES].copy_from_slice(&two.first);
-        self.0[(row + 1) * BQ + c..][..narrow::LANES].copy_from_slice(&two.second);
+        self.0[row * STRIDE + c..][..narrow::LANES].copy_from_slice(&two.first);
+        self.0[(row + 1) * STRIDE + c..][..narrow::LANES].copy_from_slice(&two.second);
     }
     #[inline(always)]
     fn clear(&mut self, _: &mut [f32], row: usize, c: usize) {
-        self.0[row * BQ + c..][..LANES].fill(bf16::ZERO);
-        self.0[(row + 1) * BQ + c..][..LANES].fill(bf16::ZERO);
+        self.0[row * STRIDE + c..][..LANES].fill(bf16::ZERO);
+        self.0[(row + 1) * STRIDE + c..][..LANES].fill(bf16::ZERO);
     }
 }
 
-/// Rounded to bf16, rows two by two, `BQ` pairs of each two, the even row in the lower half.
+/// Rounded to bf16, rows two by two, a row of pairs of each two, the even row in the lower half.
 pub(super) struct Pairs<'a>(pub(super) &'a mut [u32]);
 
 impl Write for Pairs<'_> {
+    type Kept = bf16;
+
     #[inline(always)]
     fn put(&mut self, how: impl Narrow, _: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
         let two = how.two(two[0], two[1]);
-        self.0[row / 2 * BQ + c..][..narrow::LANES].copy_from_slice(&two.pairs);
+        self.0[row / 2 * STRIDE + c..][..narrow::LANES].copy_from_slice(&two.pairs);
     }
     #[inline(always)]
     fn clear(&mut self, _: &mut [f32], row: usize, c: usize) {
-        self.0[row / 2 * BQ + c..][..LANES].fill(0);
+        self.0[row / 2 * STRIDE + c..][..LANES].fill(0);
     }
 }
 
@@ -177,12 +189,14 @@ impl Write for Pairs<'_> {
 pub(super) struct RowsAndPairs<'a>(pub(super) &'a mut [bf16], pub(super) &'a mut [u32]);
 
 impl Write for RowsAndPairs<'_> {
+    type Kept = bf16;
+
     #[inline(always)]
     fn put(&mut self, how: impl Narrow, _: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
         let two = how.two(two[0], two[1]);
-        self.0[row * BQ + c..][..narrow::LANES].copy_from_slice(&two.first);
-        self.0[(row + 1) * BQ + c..][..narrow::LANES].copy_from_slice(&two.second);
-        self.1[row / 2 * BQ + c..][..narrow::LANES].copy_from_slice(&two.pairs);
+        self.0[row * STRIDE + c..][..narrow::LANES].copy_from_slice(&two.first);
+        self.0[(row + 1) * STRIDE + c..][..narrow::LANES].copy_from_slice(&two.second);
+        self.1[row / 2 * STRIDE + c..][..narrow::LANES].copy_from_slice(&two.pairs);
     }
     #[inline(always)]
     fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
@@ -200,18 +214,12 @@ fn within(limits: (u32, u32), c: usize) -> (u32, u32) {
 
 #[inline(always)]
 fn lanes(block: &mut [f32], row: usize, c: usize) -> &mut [f32; LANES] {
-    (&mut block[row * BQ + c..][..LANES]).try_into().expect("a slice of LANES")
+    (&mut block[row * STRIDE + c..][..LANES]).try_into().expect("a slice of LANES")
 }
 
 #[inline(always)]
 fn sixteen(block: &[f32], row: usize, c: usize) -> narrow::Lanes {
-    block[row * BQ + c..][..narrow::LANES].try_into().expect("a slice of sixteen")
-}
-
-/// `2^x`, as exact as what `W` does with it needs.
-#[inline(always)]
-fn weight<W: Write>(x: f32) -> f32 {
-    if W::ROUNDED { exp2_short(x) } else { exp2(x) }
+    block[row * STRIDE + c..][..narrow::LANES].try_into().expect("a slice of sixteen")
 }
 
 /// Whether scores are nothing but products times a positive scale, so that the largest product is the largest score.
@@ -261,6 +269,13 @@ fn spans(limits: &[(u32, u32)], c: usize) -> (Range<usize>, Range<usize>) {
     (seen.start..seen.end.max(seen.start), whole.start..whole.end.max(whole.start))
 }
 
+/// How weights are rounded. Those that are no normal number stay so, unlike what [`Narrow::of_results`] is for, but nothing
+/// other than a product takes them, and products take them for zero.
+#[inline(always)]
+fn of_weights(how: impl Narrow) -> impl Narrow {
+    how.of_results()
+}
+
 /// Turns scores into `exp(score − max)` and updates maxima and sums.
 ///
 /// Hidden pairs become 0. `limits` has an even number of rows. What comes out goes to `to`.
@@ -276,6 +291,7 @@ pub(super) fn softmax<W: Write>(
     run: &mut Running,
 ) {
     let (plain, factor) = (plain(options, &tilt), factor(options, &tilt));
+    let how = of_weights(how);
     for c in (0..columns).step_by(LANES) {
         let (seen, whole) = spans(limits, c);
         let old: [f32; LANES] = run.max[c..][..LANES].try_into().expect("a slice of LANES");
@@ -309,9 +325,10 @@ pub(super) fn softmax<W: Write>(
             for v in (0..LANES).step_by(narrow::LANES) {
                 let (mut first, mut second) = (sixteen(block, row, c + v), sixteen(block, row + 1, c + v));
                 for l in 0..narrow::LANES {
-                    first[l] = weight::<W>(first[l].mul_add(factor, -shift[v + l]));
-                    second[l] = weight::<W>(second[l].mul_add(factor, -shift[v + l]));
+                    first[l] = first[l].mul_add(factor, -shift[v + l]);
+                    second[l] = second[l].mul_add(factor, -shift[v + l]);
                 }
+                [first, second] = how.powers_of_two::<W::Kept>([first, second]);
                 for l in 0..narrow::LANES {
                     sum[v + l] = sum[v + l] + first[l] + second[l];
                 }
@@ -381,8 +398,8 @@ pub(super) fn gradient<P: Write, S: Write>(
     lse: &[f32; BQ],
     delta: &[f32; BQ],
 ) {
-    const N: usize = narrow::LANES;
-    let factor = options.scale * LOG2_E;
+    let how = of_weights(how);
+    let bent = options.softcap.is_some() || !tilt.is_level();
     for c in (0..columns).step_by(LANES) {
         for row in (0..limits.len()).step_by(2) {
             let edges = [within(limits[row], c), within(limits[row + 1], c)];
@@ -392,17 +409,23 @@ pub(super) fn gradient<P: Write, S: Write>(
                 continue;
             }
             let whole = edges[0] == (0, LANES as u32) && edges[1] == edges[0];
-            for v in (0..LANES).step_by(N) {
+            for v in (0..LANES).step_by(narrow::LANES) {
                 let at = c + v;
                 let (lse, delta) = (sixteen(lse, 0, at), sixteen(delta, 0, at));
-                let (s, g) = (sixteen(scores, row, at), sixteen(dp, row, at));
-                let (mut p0, mut ds0) = slopes::<P>(s, g, lse, delta, factor, options, tilt, row, at);
-                let (s, g) = (sixteen(scores, row + 1, at), sixteen(dp, row + 1, at));
-                let (mut p1, mut ds1) = slopes::<P>(s, g, lse, delta, factor, options, tilt, row + 1, at);
-                if !whole {
-                    (p0, ds0) = (seen(p0, edges[0], v), seen(ds0, edges[0], v));
-                    (p1, ds1) = (seen(p1, edges[1], v), seen(ds1, edges[1], v));
+                let s = [sixteen(scores, row, at), sixteen(scores, row + 1, at)];
+                let g = [sixteen(dp, row, at), sixteen(dp, row + 1, at)];
+                if whole && !bent {
+                    let (p, ds) = level_slopes::<P>(how, s, g, lse, delta, options);
+                    p_to.put(how, scores, row, at, p);
+                    ds_to.put(how, dp, row, at, ds);
+                    continue;
                 }
+                let ([p0, p1], [ds0, ds1]) = match bent {
+                    false => level_slopes::<P>(how, s, g, lse, delta, options),
+                    true => bent_slopes::<P>(how, s, g, lse, delta, options, tilt, row, at),
+                };
+                let (p0, ds0) = (seen(p0, edges[0], v), seen(ds0, edges[0], v));
+                let (p1, ds1) = (seen(p1, edges[1], v), seen(ds1, edges[1], v));
                 p_to.put(how, scores, row, at, [p0, p1]);
                 ds_to.put(how, dp, row, at, [ds0, ds1]);
             }
@@ -410,44 +433,68 @@ pub(super) fn gradient<P: Write, S: Write>(
     }
 }
 
-/// Sixteen probabilities and gradients of scores, of products `s` and gradients `g` of probabilities.
+/// Sixteen probabilities of two rows and gradients of their scores, of products `s` and gradients `g` of probabilities, where
+/// scores are products times a scale.
 #[inline(always)]
-fn slopes<P: Write>(
-    s: narrow::Lanes,
-    g: narrow::Lanes,
+fn level_slopes<P: Write>(
+    how: impl Narrow,
+    s: [narrow::Lanes; 2],
+    g: [narrow::Lanes; 2],
     lse: narrow::Lanes,
     delta: narrow::Lanes,
-    factor: f32,
+    options: &Options,
+) -> ([narrow::Lanes; 2], [narrow::Lanes; 2]) {
+    const N: usize = narrow::LANES;
+    let factor = options.scale * LOG2_E;
+    let (mut x, mut ds) = (s, g);
+    for r in 0..2 {
+        for l in 0..N {
+            x[r][l] = s[r][l].mul_add(factor, -lse[l]);
+        }
+    }
+    let p = how.powers_of_two::<P::Kept>(x);
+    for r in 0..2 {
+        for l in 0..N {
+            ds[r][l] = p[r][l] * (g[r][l] - delta[l]);
+        }
+    }
+    (p, ds)
+}
+
+/// The same where scores are capped or tilted.
+#[inline(always)]
+fn bent_slopes<P: Write>(
+    how: impl Narrow,
+    s: [narrow::Lanes; 2],
+    g: [narrow::Lanes; 2],
+    lse: narrow::Lanes,
+    delta: narrow::Lanes,
     options: &Options,
     tilt: Tilt,
     row: usize,
     column: usize,
-) -> (narrow::Lanes, narrow::Lanes) {
+) -> ([narrow::Lanes; 2], [narrow::Lanes; 2]) {
     const N: usize = narrow::LANES;
-    let (mut p, mut ds) = ([0f32; N], [0f32; N]);
-    let most = tilt.row(row);
-    match (options.softcap, most) {
-        (None, None) => {
-            for l in 0..N {
-                p[l] = weight::<P>(s[l].mul_add(factor, -lse[l]));
-                ds[l] = p[l] * (g[l] - delta[l]);
+    let factor = options.scale * LOG2_E;
+    let (mut x, mut slope, mut ds) = (s, [[1f32; N]; 2], g);
+    for r in 0..2 {
+        let most = tilt.row(row + r).unwrap_or(0.0);
+        for l in 0..N {
+            let added = most - tilt.slope * (column + l) as f32;
+            match options.softcap {
+                None => x[r][l] = s[r][l].mul_add(factor, added.mul_add(LOG2_E, -lse[l])),
+                Some(cap) => {
+                    let t = tanh(s[r][l] * options.scale / cap);
+                    x[r][l] = (cap * t + added).mul_add(LOG2_E, -lse[l]);
+                    slope[r][l] = 1.0 - t * t;
+                }
             }
         }
-        (None, Some(most)) => {
-            for l in 0..N {
-                let added = most - tilt.slope * (column + l) as f32;
-                p[l] = weight::<P>(s[l].mul_add(factor, added.mul_add(LOG2_E, -lse[l])));
-                ds[l] = p[l] * (g[l] - delta[l]);
-            }
-        }
-        (Some(cap), most) => {
-            let most = most.unwrap_or(0.0);
-            for l in 0..N {
-                let t = tanh(s[l] * options.scale / cap);
-                let score = cap * t + (most - tilt.slope * (column + l) as f32);
-                p[l] = weight::<P>(score.mul_add(LOG2_E, -lse[l]));
-                ds[l] = p[l] * (g[l] - delta[l]) * (1.0 - t * t);
-            }
+    }
+    let p = how.powers_of_two::<P::Kept>(x);
+    for r in 0..2 {
+        for l in 0..N {
+            ds[r][l] = p[r][l] * (g[r][l] - delta[l]) * slope[r][l];
         }
     }
     (p, ds)
@@ -466,12 +513,7 @@ fn seen(x: narrow::Lanes, (first, end): (u32, u32), v: usize) -> narrow::Lanes {
 
 /// Writes rows of sums, each times its scale.
 #[inline(always)]
-pub(super) fn store_rows<E: crate::Element>(
-    how: impl Narrow,
-    to: &mut [&mut [E]],
-    sums: &[f32],
-    scales: &[f32],
-) {
+pub(super) fn store_rows<E: Element>(how: impl Narrow, to: &mut [&mut [E]], sums: &[f32], scales: &[f32]) {
     let width = to.first().map_or(1, |row| row.len());
     for ((to, sums), &scale) in to.iter_mut().zip(sums.chunks_exact(width)).zip(scales) {
         let (chunks, rest) = to.as_chunks_mut::<{ narrow::LANES }>();
@@ -488,12 +530,7 @@ pub(super) fn store_rows<E: crate::Element>(
 }
 
 #[inline(always)]
-fn store_scaled<E: crate::Element>(
-    how: impl Narrow,
-    to: &mut [E; narrow::LANES],
-    sums: &narrow::Lanes,
-    scale: f32,
-) {
+fn store_scaled<E: Element>(how: impl Narrow, to: &mut [E; narrow::LANES], sums: &narrow::Lanes, scale: f32) {
     let mut values = *sums;
     for l in 0..narrow::LANES {
         values[l] *= scale;

@@ -4,7 +4,7 @@
 //! key: not from blocks, ranks or the order of work. So ring attention, where queries stay while keys pass by, draws the same
 //! values as one rank would, and a backward pass draws the values of the forward pass again.
 
-use super::body::{BQ, Write};
+use super::body::{BQ, STRIDE, Write};
 use super::{Dropout, Segment};
 use crate::isa::instances;
 use crate::narrow::{self, LANES, Narrow};
@@ -73,7 +73,7 @@ pub(super) struct Thinned<'a, W> {
 }
 
 impl<W: Write> Write for Thinned<'_, W> {
-    const ROUNDED: bool = W::ROUNDED;
+    type Kept = W::Kept;
 
     #[inline(always)]
     fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
@@ -94,7 +94,8 @@ instances! {
 fn rows_of_a_block(block: &mut [f32], rows: usize, columns: usize, thin: Thin<'_>) {
     for row in 0..rows {
         for c in (0..columns).step_by(LANES) {
-            let x: &mut narrow::Lanes = (&mut block[row * BQ + c..][..LANES]).try_into().expect("sixteen");
+            let x: &mut narrow::Lanes =
+                (&mut block[row * STRIDE + c..][..LANES]).try_into().expect("sixteen");
             *x = thin.times(*x, row, c);
         }
     }

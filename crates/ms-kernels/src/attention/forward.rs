@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use super::Dropout;
 use super::blocks::{Left, Operands, Rows, add_rows, packed_block, packed_lines, scores};
-use super::body::{self, BK, BQ, LANES, Limits, Running, Write};
+use super::body::{self, BK, BQ, LANES, Limits, Running, STRIDE, Write};
 use super::dropout::{Thin, Thinned, Thinning};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
@@ -227,13 +227,13 @@ fn attend<K: Kernel, E: Element>(
         unsafe {
             call.queries(segment, n).from(q0).pack_lines::<K>(queries, Side::Right, panels.as_mut_ptr());
         }
-        with_scratch(Scratch::Partials, BK * BQ + queries * dim, |scratch: &mut [f32]| {
-            let (block, sums) = scratch.split_at_mut(BK * BQ);
+        with_scratch(Scratch::Partials, BK * STRIDE + queries * dim, |scratch: &mut [f32]| {
+            let (block, sums) = scratch.split_at_mut(BK * STRIDE);
             let mut started = false;
             for k0 in (first_key / BK * BK..last_key).step_by(BK) {
                 let count = BK.min(segment.k_len - k0);
                 let rows = limits::<K>(&mask, k0, count, q0, queries, &mut edges);
-                // SAFETY: heads were checked to lie in the arrays; the block has room for BK rows of BQ columns.
+                // SAFETY: heads were checked to lie in the arrays; the block has room for BK rows.
                 unsafe {
                     let (keys, edges) = (operands.keys(k0), &edges[..count]);
                     let fetch = |panel| {
@@ -325,7 +325,7 @@ impl Block<'_> {
             return work(Left::down::<K>(self.scores.as_ptr()), run);
         }
         if K::LEFT_IN_PLACE && K::TERMS == 2 {
-            return with_scratch(Scratch::Weights, BK / 2 * BQ, |pairs: &mut [u32]| {
+            return with_scratch(Scratch::Weights, BK / 2 * STRIDE, |pairs: &mut [u32]| {
                 self.soften(isa, body::Pairs(pairs), options, tilt, run);
                 work(Left::pairs_down::<K>(pairs.as_ptr()), run)
             });
@@ -340,10 +340,10 @@ impl Block<'_> {
             }
             return work(Left::down::<K>(self.scores.as_ptr()), run);
         }
-        with_scratch(Scratch::Weights, BK * BQ, |rows: &mut [half::bf16]| {
+        with_scratch(Scratch::Weights, BK * STRIDE, |rows: &mut [half::bf16]| {
             self.soften(isa, body::Rows(rows), options, tilt, run);
             with_scratch(Scratch::PanelsA, packed_block::<K>(), |panels: &mut [K::Packed]| {
-                let block = Rows { data: rows.as_ptr(), stride: BQ, dim: self.columns };
+                let block = Rows { data: rows.as_ptr(), stride: STRIDE, dim: self.columns };
                 // SAFETY: the block has the rows, and panels have room for a whole one.
                 unsafe { block.pack_terms::<K>(self.limits.len(), Side::Left, panels.as_mut_ptr()) };
                 work(Left::packed::<K>(panels.as_ptr(), self.limits.len() / K::TERMS), run)
@@ -352,10 +352,13 @@ impl Block<'_> {
     }
 }
 
+/// Bytes of queries that are multiplied with a panel of keys after another: half of a first-level cache of 32 kB.
+const NEAR: usize = 16 << 10;
+
 /// Scores of a block of keys and queries; panels that the mask hides are left out. `before` is called before each panel.
 ///
 /// # Safety
-/// `block` must have room for the rows of `limits`, with `BQ` columns each, of which at most `columns` are used; `keys` must
+/// `block` must have room for the rows of `limits`, of which at most `columns` columns are used; `keys` must
 /// be as many rows of `dim` elements, and `queries` the packed panels of `columns` rows.
 pub(super) unsafe fn block_scores<K: Kernel>(
     block: *mut f32,
@@ -367,11 +370,18 @@ pub(super) unsafe fn block_scores<K: Kernel>(
     before: impl Fn(usize),
 ) {
     let depth = packed_lines::<K>(K::NR, Side::Right, dim);
-    for (panel, rows) in limits.chunks(K::MR).enumerate() {
-        before(panel);
+    // Panels of queries that stay in the first-level cache while those of keys pass by.
+    let near = (NEAR / size_of_val(&queries[..depth])).max(1) * K::NR;
+    for (part, (panel, rows)) in
+        (0..columns).step_by(near).flat_map(|c| limits.chunks(K::MR).enumerate().map(move |p| (c, p)))
+    {
+        if part == 0 {
+            before(panel);
+        }
         let first = rows.iter().map(|r| r.0).min().unwrap_or(0) as usize;
         let end = rows.iter().map(|r| r.1).max().unwrap_or(0) as usize;
-        for (q, c) in (0..columns).step_by(K::NR).enumerate() {
+        for c in (part..columns.min(part + near)).step_by(K::NR) {
+            let q = c / K::NR;
             // No row of the panel sees a column where the first of all stands behind the last.
             if first >= end || c >= end || c + K::NR <= first {
                 continue;
@@ -380,7 +390,7 @@ pub(super) unsafe fn block_scores<K: Kernel>(
             let step = if rows.len() == K::MR { K::COLUMN_STEP } else { K::NR };
             let skipped = first.saturating_sub(c) / step * step;
             let cols = K::NR.min((end - c).next_multiple_of(K::COLUMN_STEP)) - skipped;
-            let to = (block.wrapping_add(panel * K::MR * BQ + c + skipped), BQ);
+            let to = (block.wrapping_add(panel * K::MR * STRIDE + c + skipped), STRIDE);
             let b = queries.as_ptr().wrapping_add(q * depth + skipped);
             // SAFETY: the tile lies in the block; keys are readable and queries packed.
             unsafe { scores::<K>(to, keys, (panel * K::MR, rows.len()), b, dim, cols) };

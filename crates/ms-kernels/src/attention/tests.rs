@@ -239,6 +239,44 @@ fn the_amx_kernels_give_the_bits_of_the_order_of_tiles() {
     assert_eq!(trap::performed() > before, in_software, "the tile instructions ran");
 }
 
+/// Scores a hundred apart: most weights are no normal number, and as good as zero.
+#[test]
+fn weights_of_nearly_zero_and_nan_are_the_same_for_every_instruction_set() {
+    fn agree<E: Element>(a: &[E], b: &[E]) -> bool {
+        a.iter().zip(b).all(|(a, b)| {
+            let (a, b) = (a.to_f32(), b.to_f32());
+            a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+        })
+    }
+    fn check<E: Element>(broken: &[usize]) {
+        let shape = shape(150, 1, 2, 16);
+        let mut qkv = random::<E>(shape.tokens * shape.width(), 7);
+        broken.iter().for_each(|&at| qkv[at * shape.width()] = E::from_f32(f32::NAN));
+        let dout = random::<E>(shape.tokens * shape.heads() * shape.head_dim, 11);
+        let options = Options { scale: 40.0, ..causal(16) };
+        for arithmetic in orders::<E>() {
+            let mut first: Option<Run<E>> = None;
+            for cpu in cpus_in(*arithmetic, &[1]) {
+                let got = run(&cpu, &qkv, &dout, &shape, &[Segment::of(0, 150)], &options, None);
+                let want = first.get_or_insert_with(|| Run {
+                    dqkv: got.dqkv.clone(),
+                    out: got.out.clone(),
+                    lse: got.lse.clone(),
+                });
+                let same =
+                    agree(&want.out, &got.out) && agree(&want.lse, &got.lse) && agree(&want.dqkv, &got.dqkv);
+                assert!(same, "{} {cpu:?}, NaN in queries {broken:?}", E::NAME);
+                let nan = got.out.iter().filter(|x| x.to_f32().is_nan()).count();
+                assert_eq!(nan, broken.len() * shape.head_dim, "{} {cpu:?}", E::NAME);
+            }
+        }
+    }
+    for broken in [&[][..], &[20, 149]] {
+        check::<f32>(broken);
+        check::<bf16>(broken);
+    }
+}
+
 #[test]
 fn windows_caps_and_full_attention_match_the_formula() {
     let full = Options { causal: false, ..causal(16) };

@@ -8,7 +8,7 @@ use half::bf16;
 use super::{LANES, Lanes, Narrow, Plain, Two, lies_in_lines};
 use crate::Element;
 use crate::element::is_bf16;
-use crate::float::short;
+use crate::float::{LEAST_POWER, POWER_COEFFICIENTS, short};
 
 /// Rounds with AVX2, inside a unit of a [`crate::Cpu`], where denormals count as zero; if `RESULTS`, as
 /// [`Narrow::of_results`] says.
@@ -130,12 +130,17 @@ fn powers(y: [__m256; 4], scale: f32) -> [__m256; 4] {
     for i in 0..4 {
         r[i] = _mm256_fmadd_ps(y[i], scale, _mm256_sub_ps(shift, t[i]));
     }
-    r = together(r);
-    let [highest, lower @ ..] = short::COEFFICIENTS;
-    let mut p = [_mm256_set1_ps(highest); 4];
-    for c in lower {
+    scaled_polynomials(t, together(r), short::COEFFICIENTS)
+}
+
+/// The polynomials of `r`, highest power first, times two to the whole number in the low mantissa bits of `t`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn scaled_polynomials<const N: usize>(t: [__m256; 4], r: [__m256; 4], coefficients: [f32; N]) -> [__m256; 4] {
+    let mut p = [_mm256_set1_ps(coefficients[0]); 4];
+    for c in &coefficients[1..] {
         for i in 0..4 {
-            p[i] = _mm256_fmadd_ps(p[i], r[i], _mm256_set1_ps(c));
+            p[i] = _mm256_fmadd_ps(p[i], r[i], _mm256_set1_ps(*c));
         }
         p = together(p);
     }
@@ -144,6 +149,27 @@ fn powers(y: [__m256; 4], scale: f32) -> [__m256; 4] {
         p[i] = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p[i]), exponent));
     }
     together(p)
+}
+
+/// [`crate::float::exp2`] or, with its coefficients, [`crate::float::exp2_short`].
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn powers_of_two<const N: usize>(x: [__m256; 4], coefficients: [f32; N]) -> [__m256; 4] {
+    let (least, shift) = (_mm256_set1_ps(LEAST_POWER), _mm256_set1_ps(short::SHIFT));
+    let (mut y, mut t, mut r) = (x, x, x);
+    for i in 0..4 {
+        // Of NaN the second operand comes, which it is.
+        y[i] = _mm256_max_ps(least, x[i]);
+    }
+    y = together(y);
+    for i in 0..4 {
+        t[i] = _mm256_add_ps(y[i], shift);
+    }
+    t = together(t);
+    for i in 0..4 {
+        r[i] = _mm256_sub_ps(y[i], _mm256_sub_ps(t[i], shift));
+    }
+    scaled_polynomials(t, together(r), coefficients)
 }
 
 /// [`crate::float::exp_below`] of bf16, of `x − shift`.
@@ -282,6 +308,19 @@ impl<const RESULTS: bool> Narrow for Rounded<RESULTS> {
         }
         // SAFETY: who made the value has the instructions; plain data of the same size.
         unsafe { std::mem::transmute::<[__m256; 4], [Lanes; 2]>(exponentials(registers_of_two(&x), shift)) }
+    }
+
+    #[inline(always)]
+    fn powers_of_two<E: Element>(self, x: [Lanes; 2]) -> [Lanes; 2] {
+        // SAFETY: as above.
+        unsafe {
+            let x = registers_of_two(&x);
+            let powers = match is_bf16::<E>() {
+                true => powers_of_two(x, short::COEFFICIENTS),
+                false => powers_of_two(x, POWER_COEFFICIENTS),
+            };
+            std::mem::transmute::<[__m256; 4], [Lanes; 2]>(powers)
+        }
     }
 
     #[inline(always)]
