@@ -121,28 +121,41 @@ fn numbers_within(what: &str, arg: &Value) -> Result<()> {
     }
 }
 
-/// The widths and precisions of a text that is formatted, by `%` or by braces, in all.
+/// The widths and precisions of a text that is formatted, by `%` or, with a `mark` of `{`, by braces, in all. It is read as
+/// the engine reads it, which stops where a name does not end.
 ///
 /// # Errors
 /// With `what` formats, where they come to more than the limit.
-fn widths_within(what: &str, text: &str) -> Result<usize> {
-    let mut sum = 0usize;
-    for (at, c) in text.char_indices() {
-        let behind = &text[at + c.len_utf8()..];
-        let spec = match c {
-            '%' => {
-                let named = behind.strip_prefix('(').and_then(|named| named.split_once(')'));
-                let behind = named.map_or(behind, |(_, spec)| spec);
-                let end = behind.find(|c: char| !c.is_ascii_digit() && !"#- +.".contains(c));
-                &behind[..end.unwrap_or(behind.len())]
+fn widths_within(what: &str, text: &str, mark: char) -> Result<usize> {
+    let (mut sum, mut rest) = (0usize, text);
+    'fields: while let Some((_, behind)) = rest.split_once(mark) {
+        rest = behind;
+        if let Some(behind) = rest.strip_prefix(mark) {
+            rest = behind;
+            continue;
+        }
+        if mark == '%' && rest.starts_with('(') {
+            let Some((_, behind)) = rest.split_once(')') else { break };
+            rest = behind;
+        }
+        if mark == '{' {
+            let name = |c: char| c.is_ascii_alphanumeric() || "_.".contains(c);
+            rest = rest.trim_start_matches(name);
+            while rest.starts_with('[') {
+                let Some((_, behind)) = rest.split_once(']') else { break 'fields };
+                rest = behind.trim_start_matches(name);
             }
-            '{' => {
-                behind.split(['{', '}']).next().and_then(|field| field.split_once(':')).map_or("", |f| f.1)
-            }
-            _ => continue,
-        };
+            let Some(behind) = rest.strip_prefix(':') else { continue };
+            // What it is filled with may be any character.
+            let mut chars = behind.chars();
+            let fill = chars.next().filter(|_| chars.next().is_some_and(|c| "<>^".contains(c)));
+            rest = &behind[fill.map_or(0, char::len_utf8)..];
+        }
+        let ends = |c: char| !c.is_ascii_digit() && !"<>^#-+ .,_".contains(c);
+        let (spec, behind) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
         let numbers = spec.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
         sum = numbers.map(|number| number.parse().unwrap_or(usize::MAX)).fold(sum, usize::saturating_add);
+        rest = behind;
     }
     if sum > MOST { Err(beyond(what, MOST, format_args!("widths that come to {sum}"))) } else { Ok(sum) }
 }
@@ -158,7 +171,7 @@ pub(super) fn count_filled(
     mark: char,
     values: &[Value],
 ) -> Result<()> {
-    let widths = widths_within(what, text)?;
+    let widths = widths_within(what, text, mark)?;
     // Each place may then have any of them; otherwise each has its own.
     let named = mark == '{' || text.contains("%(");
     let (mut sum, mut longest) = (0usize, 0);
@@ -200,6 +213,7 @@ pub(super) fn all_taken(what: &str, text: &str, values: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::widths_within;
     use crate::{ChatTemplate, GenerationPrompt};
 
     fn render(source: &str) -> Result<String, String> {
@@ -225,6 +239,8 @@ mod tests {
             ("%", "'%(a).10000000000000f' % {'a': 1.5}"),
             ("format", "'%10000000000000d'|format(1)"),
             ("format", "'{:>10000000000000}'.format('a')"),
+            ("format", "'{:{<10000000000000}'.format('a')"),
+            ("format", "'{0[}]:>10000000000000}'.format({'}': 'a'})"),
         ] {
             let error = render(&format!("{{{{ {code} }}}}")).expect_err(code);
             assert!(error.contains(&format!("{name}: expected at most 1048576, found")), "{code}: {error}");
@@ -236,6 +252,25 @@ mod tests {
         assert_eq!(render("{{ '{:>3}'.format('a') ~ [1, 2, 3]|slice(2)|list|length }}").unwrap(), "  a2");
         let many = "'".to_owned() + &"%99999d".repeat(11) + "' % (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)";
         assert!(render(&format!("{{{{ {many} }}}}")).unwrap_err().contains("widths that come to 1099989"));
+    }
+
+    #[test]
+    fn a_format_is_read_once() {
+        // Each would be a minute and more, were what is behind each mark gone through to the end.
+        for text in ["%(", "%(a)%(", "{[", "{:", "{:>", "% ", "%-"] {
+            let text = text.repeat(1 << 20);
+            widths_within("%", &text, '%').unwrap();
+            widths_within("format", &text, '{').unwrap();
+        }
+        for (mark, text, want) in [
+            ('%', "%(a)12d%% %-7.3f%+9s%(b%9s", 31),
+            ('%', "%%(a %99d%%%4s)", 103),
+            ('%', "%(%7s)5s%%(%8s", 13),
+            ('{', "{:>12}{a:5.3}{{:4}} {{{:6}", 26),
+            ('{', "{:{<12}{a[:}].b[0]:}^+7,}{a[:9}", 19),
+        ] {
+            assert_eq!(widths_within("", text, mark).unwrap(), want, "{text}");
+        }
     }
 
     #[test]
