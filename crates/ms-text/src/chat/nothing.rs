@@ -5,33 +5,45 @@
 //! Jinja 3.1, `Undefined` of `runtime.py`, and `filters.py`.
 
 use super::memory::{add_counted, add_of_lists, count, count_elements};
-use minijinja::value::{Value, ValueKind};
+use super::order::named;
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
+use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Filter that hands on what a loop goes over, as a list where the engine would not know how long it is.
+/// Filter that hands on what a loop goes over, as a list where the engine would not know how long it is; with the number of
+/// the loop's body, it counts the text of that for each round.
 pub(super) const IN_TURN: &str = "in_turn";
 
-/// Filter that counts the template's text.
+/// Filter that counts the text of the body whose number it is given.
 pub(super) const TEXT: &str = "text_again";
 
-/// Gives an environment these filters, for a template with `bytes` of text between its tags.
-pub(super) fn add(environment: &mut Environment<'static>, bytes: usize) {
-    environment.add_filter(IN_TURN, move |state: &mut State, value: &Value| -> Result<Value> {
-        listed(value)?;
-        // In each round it may write all of them.
-        let rounds = value.len().unwrap_or(0);
-        count(state, rounds.saturating_mul(bytes))?;
-        let counted = value.kind() != ValueKind::String
-            && (value.kind() != ValueKind::Iterable || value.len().is_some());
-        if counted {
-            return Ok(value.clone());
-        }
-        count_elements(state, rounds)?;
-        Ok(value.try_iter()?.collect())
-    });
-    environment.add_filter(TEXT, move |state: &mut State, _: &Value| count(state, bytes));
+/// Gives an environment these filters, for a template whose bodies of loops and macros have so many `bytes` of text between
+/// their tags, without those of other bodies in them.
+pub(super) fn add(environment: &mut Environment<'static>, bytes: Vec<usize>) {
+    let bytes: Arc<[usize]> = bytes.into();
+    let of_body = move |body: usize| bytes.get(body).copied().unwrap_or(0);
+    let text = of_body.clone();
+    environment.add_filter(
+        IN_TURN,
+        move |state: &mut State, value: &Value, body: Option<usize>| -> Result<Value> {
+            listed(value)?;
+            let counted = value.kind() != ValueKind::String
+                && (value.kind() != ValueKind::Iterable || value.len().is_some());
+            let list = if counted {
+                value.clone()
+            } else {
+                count_elements(state, value.len().unwrap_or(0))?;
+                value.try_iter()?.collect()
+            };
+            // Without a round it may write what stands behind its `else`.
+            let rounds = list.len().unwrap_or(0).max(1);
+            count(state, rounds.saturating_mul(body.map_or(0, &text)))?;
+            Ok(list)
+        },
+    );
+    environment.add_filter(TEXT, move |state: &mut State, body: usize| count(state, of_body(body)));
     add_of_lists(environment, "list", |state: &State, value: Value| {
         listed(&value)?;
         filters::list(state, value)
@@ -45,6 +57,8 @@ pub(super) fn add(environment: &mut Environment<'static>, bytes: usize) {
         let items: Vec<Value> = value.try_iter()?.collect();
         Ok(items.into_iter().rev().collect())
     });
+    environment.add_filter("default", default);
+    environment.add_filter("d", default);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("first", |value: &Value| match value.kind() {
@@ -75,6 +89,17 @@ pub(super) fn listed(value: &Value) -> Result<()> {
     }
 }
 
+/// Jinja's filter: what is undefined, and with `boolean` what is not true, is `default_value`, or no text.
+fn default(args: Rest<ValueOrKwargs>) -> Result<Value> {
+    let args = named(&["default_value", "boolean"], args);
+    let (value, given): (&Value, Kwargs) = from_args(&args)?;
+    let get = |name| if given.has(name) { given.get::<Value>(name).map(Some) } else { Ok(None) };
+    let (default, boolean) = (get("default_value")?, get("boolean")?);
+    given.assert_all_used()?;
+    let replaced = value.is_undefined() || boolean.is_some_and(|lax| lax.is_true()) && !value.is_true();
+    Ok(if replaced { default.unwrap_or_else(|| "".into()) } else { value.clone() })
+}
+
 fn length(value: &Value) -> Result<usize> {
     if value.is_undefined() { Ok(0) } else { filters::length(value) }
 }
@@ -102,6 +127,58 @@ mod tests {
             ("{% for k, v in {'a': 1}|items %}{{ k }}{{ v }}{% endfor %}", "a1"),
         ] {
             assert_eq!(render(source).as_deref(), Ok(want), "{source}");
+        }
+    }
+
+    /// Command R7B's template looks for each answer of a tool through all messages, in a macro whose loops have no text.
+    #[test]
+    fn a_round_counts_the_text_of_its_loop_and_no_other() {
+        let source = "{% macro place(id) %}{% for m in messages -%}
+                {% for call in m.calls %}{% if call == id %}{{ loop.index }}{% endif %}{% endfor %}
+            {%- endfor %}{% endmacro %}PREAMBLE{% for m in messages %}{{ place(m.id) }}{% endfor %}";
+        let source = source.replace("PREAMBLE", &"p".repeat(8000));
+        let template = ChatTemplate::new(&source).unwrap();
+        let messages: Vec<_> = (0..100).map(|i| json!({"id": i, "calls": [i]})).collect();
+        let text = template.render(&json!(messages), None, GenerationPrompt::Omit).unwrap();
+        assert_eq!(text.trim_start_matches('p'), "1".repeat(100));
+    }
+
+    #[test]
+    fn text_counts_as_often_as_it_may_be_written() {
+        let text = "a".repeat(1 << 10);
+        for source in [
+            // Text behind `else`, with which a loop ends that has no round.
+            "{% for i in range(99999) %}{% for x in [] %}{% else %}TEXT{% endfor %}{% endfor %}",
+            "{% for i in range(99999) recursive %}{{ loop([]) }}{% else %}TEXT{% endfor %}",
+            "{% for i in range(99999) recursive %}{% set again = loop %}{{ again([]) }}{% else %}TEXT{% endfor %}",
+            // A body in another, and text behind that.
+            "{% macro f() %}{% for i in [] %}{% endfor %}TEXT{% endmacro %}{% for i in range(99999) %}{{ f() }}{% endfor %}",
+            "{% for i in range(999) %}{% for j in range(99) %}{% endfor %}{% for j in range(99) %}TEXT{% endfor %}{% endfor %}",
+            "{% for i in range(99999) %}{% set x %}TEXT{% endset %}{% endfor %}",
+            "{% for i in range(99999) %}{% raw %}TEXT{% endraw %}{% endfor %}",
+            "{% block b %}TEXT{% endblock %}{% for i in range(99999) %}{% set x = self.b() %}{% endfor %}",
+            "{% for i in range(99999) %}{% if i %}{% filter upper %}TEXT{% endfilter %}{% endif %}{% endfor %}",
+        ] {
+            let error = render(&source.replace("TEXT", &text)).expect_err(source);
+            assert!(error.contains("of at most 16777216 bytes in all, found more"), "{source}: {error}");
+        }
+    }
+
+    /// Values: Jinja 3.1.6.
+    #[test]
+    fn defaults_are_jinjas() {
+        for (source, want) in [
+            ("{{ other|default('y') }}{{ ''|default('y') }}{{ none|d('y') }}|{{ other|d }}", "yNone|"),
+            ("{{ other|default('y', boolean=true) }}{{ ''|default('y', boolean=true) }}", "yy"),
+            ("{{ ''|default('y', boolean=false) }}{{ ''|d('y', true) }}{{ 1|d('y', true) }}", "y1"),
+            ("{{ other|default(default_value='z') }}{{ 0|d(boolean=1, default_value='z') }}", "zz"),
+            ("{{ other|default(none) }}{{ other|default(another) is undefined }}", "NoneTrue"),
+            ("{{ messages[0].calls|default([], true)|length }}{{ messages[0].x|default({}) }}", "0{}"),
+        ] {
+            assert_eq!(render(source).as_deref(), Ok(want), "{source}");
+        }
+        for code in ["1|default('y', true, 2)", "1|default('y', lax=true)"] {
+            render(&format!("{{{{ {code} }}}}")).expect_err(code);
         }
     }
 

@@ -126,7 +126,7 @@ fn order(operator: &str, a: &Value, b: &Value, depth: usize) -> Result<Option<Or
 }
 
 /// The arguments behind the first under the names that they have in Jinja, as the engine takes them.
-fn named(names: &[&str], args: Rest<ValueOrKwargs>) -> Vec<Value> {
+pub(super) fn named(names: &[&str], args: Rest<ValueOrKwargs>) -> Vec<Value> {
     let mut args = args.into_values();
     let given = args.pop_if(|last| last.is_kwargs());
     // More than there are names for are the engine's error.

@@ -4,6 +4,7 @@ use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
 use super::memory::KEPT;
 use super::nothing::{IN_TURN, TEXT};
 use super::operators::{inner, replaced};
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// Filter for Python's `%`: a text that is formatted, or a remainder.
@@ -16,13 +17,14 @@ pub(super) const IN_STEPS: &str = "in_steps";
 /// its stack.
 const DEEPEST: usize = 500;
 
-/// A template in the engine's syntax, and the bytes of text between its tags.
+/// A template in the engine's syntax, and the bytes of text between the tags of each of its bodies: of loops, macros and
+/// blocks, without those of bodies in them. The first is the template itself.
 ///
 /// - Line ends are `\n`, as Jinja's lexer makes them.
 /// - `{% generation %}` … `{% endgeneration %}`, with which transformers marks what an assistant said, is a scope.
 /// - `text % value` formats, as `number % value` is a remainder: which of the two is seen when it is computed.
 /// - What a loop goes over is checked, for the engine goes over null; so is what a namespace is given.
-/// - What is written more than once, as a macro is, says so each time, to be counted.
+/// - What is written more than once, as a macro is, says so each time, to be counted; a loop says it for all of its rounds.
 /// - Slices are a filter: those of the engine that go backwards do not stop before the first element, and not at all in an empty
 ///   list, and it has slices of null.
 /// - Comparisons by order and `in` are filters, and what `~` joins is made texts by one.
@@ -32,18 +34,18 @@ const DEEPEST: usize = 500;
 ///
 /// # Source
 /// Jinja 3.1, `lexer.py`, `newline_re`; transformers 4.51 and 5.24, `AssistantTracker` in `chat_template_utils.py`.
-pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
+pub(super) fn prepared(source: &str) -> Result<(String, Vec<usize>), String> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
-    let (mut branches, mut bytes) = (0, 0);
-    let mut after_trim = false;
+    let (mut branches, mut bodies, mut after_trim) =
+        (0, Bodies { open: vec![(0, false)], bytes: vec![0] }, false);
     while let Some(at) = opening(rest) {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
         // Blanks that a tag takes away are in no output.
         let shown = if after_trim { before.trim_start() } else { before };
-        bytes += if tag[2..].starts_with('-') { shown.trim_end().len() } else { shown.len() };
+        bodies.add(if tag[2..].starts_with('-') { shown.trim_end() } else { shown });
         let length = match &tag[..2] {
             "{#" => tag.find("#}").map(|end| end + 2),
             opening => code_end(&tag[2..], if opening == "{%" { "%}" } else { "}}" }).map(|end| end + 4),
@@ -66,17 +68,12 @@ pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
         if length.is_none() {
             out.push_str(tag);
         } else {
-            out.push_str(&set_apart(replaced(&formatted(&stored(&checked(&sliced(block(tag))?))))));
-            let words = words(tag);
-            let again = match &words[..word(words)] {
-                "macro" | "call" | "block" => tag.starts_with("{%"),
-                "for" => words.ends_with("recursive"),
-                _ => false,
-            };
-            if again {
+            let (rounds, again) = bodies.pass(tag);
+            out.push_str(&set_apart(replaced(&formatted(&stored(&checked(&sliced(block(tag))?, rounds))))));
+            if let Some(body) = again {
                 // Blanks behind it are controlled as they were.
                 let control = ["-%}", "+%}"].into_iter().find(|end| tag.ends_with(end)).unwrap_or("%}");
-                out.push_str(&format!("{{% if none|{TEXT} %}}{{% endif {control}"));
+                out.push_str(&format!("{{% if {body}|{TEXT} %}}{{% endif {control}"));
             }
         }
         if length.is_some() && tag.starts_with("{%") && words(tag) == "raw" {
@@ -86,11 +83,49 @@ pub(super) fn prepared(source: &str) -> Result<(String, usize), String> {
                 .find(|at| rest[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("endraw"));
             let (text, behind) = rest.split_at(end.unwrap_or(rest.len()));
             out.push_str(text);
-            bytes += text.len();
+            bodies.add(text);
             rest = behind;
         }
     }
-    Ok((out + rest, bytes + rest.len()))
+    bodies.add(rest);
+    Ok((out + rest, bodies.bytes))
+}
+
+/// What may be written more than once: bodies of loops, macros and blocks.
+struct Bodies {
+    /// Those that begin before a place and do not end there, and whether each is a loop that calls itself.
+    open: Vec<(usize, bool)>,
+    /// Text in each.
+    bytes: Vec<usize>,
+}
+
+impl Bodies {
+    fn add(&mut self, text: &str) {
+        let (body, _) = self.open.last().expect("the template is never closed");
+        self.bytes[*body] += text.len();
+    }
+
+    /// Goes past a tag, and says of which body each round counts behind it, and which one counts there each time.
+    fn pass(&mut self, tag: &str) -> (Option<usize>, Option<usize>) {
+        let words = words(tag);
+        let name = if tag.starts_with("{%") { &words[..word(words)] } else { "" };
+        let recursive = name == "for" && words.ends_with("recursive");
+        match name {
+            "for" | "macro" | "call" | "block" => {
+                let body = self.bytes.len();
+                self.bytes.push(0);
+                self.open.push((body, recursive));
+                if name == "for" && !recursive { (Some(body), None) } else { (None, Some(body)) }
+            }
+            // It may be called for nothing, and writes what stands there.
+            "else" => (None, self.open.last().filter(|(_, recursive)| *recursive).map(|(body, _)| *body)),
+            "endfor" | "endmacro" | "endcall" | "endblock" if self.open.len() > 1 => {
+                self.open.pop();
+                (None, None)
+            }
+            _ => (None, None),
+        }
+    }
 }
 
 /// Where the first tag begins.
@@ -146,10 +181,11 @@ fn block(tag: &str) -> String {
     }
 }
 
-/// The beginning of a loop, with a check of what it goes over.
-fn checked(tag: &str) -> String {
+/// The beginning of a loop, with a check of what it goes over, and the number of the body of which each round counts.
+fn checked(tag: &str, rounds: Option<usize>) -> String {
     let Some(Range { start, end }) = gone_over(tag) else { return tag.to_owned() };
-    format!("{}({})|{IN_TURN}{}", &tag[..start], &tag[start..end], &tag[end..])
+    let body = rounds.map_or(String::new(), |body| format!("({body})"));
+    format!("{}({})|{IN_TURN}{body}{}", &tag[..start], &tag[start..end], &tag[end..])
 }
 
 /// What `set` gives, in brackets where it is a tuple, and behind a check where it is given to a namespace.
@@ -171,9 +207,8 @@ fn set_apart(tag: String) -> String {
     let Some((target, value)) = set(&tag) else { return tag };
     let names =
         |code: &Range<usize>| tag[code.clone()].split(|c| !is_of_word(c)).filter(|name| !name.is_empty());
-    if tag[target.clone()].contains('.')
-        || !names(&target).any(|name| names(&value).any(|other| other == name))
-    {
+    let given: HashSet<&str> = names(&target).collect();
+    if tag[target.clone()].contains('.') || !names(&value).any(|name| given.contains(name)) {
         return tag;
     }
     let (before, code, behind) = (&tag[..target.start], &tag[value.clone()], &tag[value.end..]);
@@ -456,20 +491,20 @@ mod tests {
             ),
             (
                 "{%- macro f(a, b=1) +%}\n{% for a in b recursive -%}",
-                "{%- macro f(a, b=1) +%}{% if none|text_again %}{% endif +%}\n{% for a in (b)|in_turn recursive -%}{% if none|text_again %}{% endif -%}",
+                "{%- macro f(a, b=1) +%}{% if 1|text_again %}{% endif +%}\n{% for a in (b)|in_turn recursive -%}{% if 2|text_again %}{% endif -%}",
             ),
             ("{% if '%}' == a %}{{ 'unfinished", "{% if '%}' == a %}{{ 'unfinished"),
             (
                 "{%- for a, b in c.d('in')[1:] -%}",
-                "{%- for a, b in ((c.d('in')|in_steps(1, none)))|in_turn -%}",
+                "{%- for a, b in ((c.d('in')|in_steps(1, none)))|in_turn(1) -%}",
             ),
             (
                 "{% for a in (b if c) if a in d recursive %}",
-                "{% for a in ((b if c))|in_turn if a|compared('in', d) recursive %}{% if none|text_again %}{% endif %}",
+                "{% for a in ((b if c))|in_turn if a|compared('in', d) recursive %}{% if 1|text_again %}{% endif %}",
             ),
             (
                 "{% for a in b.c()[::-1] %}{% form in c %}",
-                "{% for a in ((b.c()|in_steps(none, none, -1)))|in_turn %}{% form in c %}",
+                "{% for a in ((b.c()|in_steps(none, none, -1)))|in_turn(1) %}{% form in c %}",
             ),
             (
                 "{{ -a['[::-1]'][b[1:]: 2 :-2].c + d[::2] }}",
@@ -548,7 +583,13 @@ mod tests {
     fn a_template_of_many_tags_is_read_once() {
         let source = "{% if 1 %}{% endif %}".repeat(100_000);
         assert_eq!(prepared(&source).unwrap().0.len(), source.len());
+        let many = |name: &str| vec![name; 50_000].join(", ");
+        let set = prepared(&format!("{{% set {} = {}, a %}}", many("a"), many("b"))).unwrap().0;
+        assert!(set.contains("%}{% set a, a,") && set.ends_with(" a = value_of_this_set__ %}"));
         // Blanks that tags take away are not counted: 'a', 'b ' and the line's end are.
-        assert_eq!(prepared("a {%- if x -%}  b {% endif %}\n").unwrap().1, 4);
+        assert_eq!(prepared("a {%- if x -%}  b {% endif %}\n").unwrap().1, [4]);
+        let nested =
+            "a{% for x in y %}bc{% macro m() %}def{% for x in y %}{% endfor %}g{% endmacro %}{% endfor %}h";
+        assert_eq!(prepared(nested).unwrap().1, [2, 2, 4, 0]);
     }
 }
