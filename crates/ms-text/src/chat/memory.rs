@@ -47,6 +47,10 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         functions::namespace(values.map(ValueOrKwargs::from))
     });
     environment.add_function("dict", |state: &mut State, value: Option<Value>, named: Kwargs| {
+        let value = match value {
+            Some(pairs) if is_list(&pairs) => Some(of_pairs(state, &pairs)?),
+            other => other,
+        };
         counted(state, functions::dict(value, named)?)
     });
     environment.add_function("cycler", |state: &mut State, items: Rest<Value>| {
@@ -57,6 +61,16 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         counted(state, between.iter().cloned().collect())?;
         Ok::<_, Error>(minijinja_contrib::globals::joiner(between))
     });
+}
+
+/// A dict of pairs of a key and a value.
+fn of_pairs(state: &mut State, pairs: &Value) -> Result<Value> {
+    count_elements(state, 2 * pairs.len().unwrap_or(0))?;
+    let pairs = pairs.try_iter()?.map(|pair| match (is_list(&pair), pair.len()) {
+        (true, Some(2)) => Ok((pair.get_item_by_index(0)?, pair.get_item_by_index(1)?)),
+        _ => Err(wrong(format!("dict: expected pairs of a key and a value, found {}", pair.kind()))),
+    });
+    Ok(Value::from_object(pairs.collect::<Result<IndexMap<Value, Value>>>()?))
 }
 
 /// Adds a filter whose result counts.
@@ -227,9 +241,15 @@ fn kept(value: &Value) -> Result<()> {
 }
 
 fn held(value: &Value) -> Error {
-    let what = value.as_object().map_or("value", |object| object.type_name());
-    let what = what.rsplit("::").next().unwrap_or(what).to_lowercase();
-    wrong(format!("expected no {what} in a list, a dict or a namespace, which it may come to hold itself"))
+    let what = value.as_object().map_or("", |object| object.type_name());
+    wrong(match what.rsplit("::").next().unwrap_or(what) {
+        open @ ("Namespace" | "Loop") => format!(
+            "expected no {} in a list, a dict or a namespace, which it may come to hold itself",
+            open.to_lowercase()
+        ),
+        "BoxedFunction" => "expected values in a list or dict, found a function".to_owned(),
+        other => format!("expected values in a list or dict, found a {}", other.to_lowercase()),
+    })
 }
 
 fn wrong(what: String) -> Error {
@@ -302,18 +322,29 @@ mod tests {
             ("{% set ns.a = ns %}", "namespace"),
             ("{% set (ns.a, b) = (ns, 1) %}", "namespace"),
             ("{% set ns.a = [ns] %}", "namespace"),
-            ("{% set n = namespace({'a': 1}, b=ns) %}", "namespace"),
             ("{% set n = namespace(b=ns) %}", "namespace"),
             ("{% set n = dict(b=ns) %}", "namespace"),
             ("{% set c = cycler(ns) %}", "namespace"),
-            ("{% set c = cycler(cycler(1)) %}", "cycler"),
-            ("{% set j = joiner(joiner()) %}", "joiner"),
             ("{% for x in [1] %}{% set ns.a = loop %}{% endfor %}", "loop"),
             ("{% for x in [1] %}{{ [loop]|length }}{% endfor %}", "loop"),
         ] {
             let error = render(&("{% set ns = namespace() %}".to_owned() + code)).expect_err(code);
             let found = format!("expected no {found} in a list, a dict or a namespace");
-            assert!(error.contains(&found) || error.contains("too many arguments"), "{code}: {error}");
+            assert!(error.contains(&found), "{code}: {error}");
+        }
+        for (code, found) in [
+            ("{% set n = namespace({'a': 1}, b=ns) %}", "too many arguments"),
+            ("{% set c = cycler(cycler(1)) %}", "expected values in a list or dict, found a cycler"),
+            ("{% set j = joiner(joiner()) %}", "expected values in a list or dict, found a joiner"),
+            ("{% set j = [1, range] %}", "expected values in a list or dict, found a function"),
+            (
+                "{% set j = dict([(1, 2), (3,)]) %}",
+                "dict: expected pairs of a key and a value, found sequence",
+            ),
+            ("{% set j = dict(['ab']) %}", "dict: expected pairs of a key and a value, found string"),
+        ] {
+            let error = render(&("{% set ns = namespace() %}".to_owned() + code)).expect_err(code);
+            assert!(error.contains(found), "{code}: {error}");
         }
         for (source, want) in [
             (
@@ -331,6 +362,10 @@ mod tests {
             (
                 "{% macro m(a) %}<{{ a }}>{% endmacro %}{% set d = {'m': m} %}{{ d.m(1) }}{{ d['m'](2) }}",
                 "<1><2>",
+            ),
+            (
+                "{{ dict([('a', 1), ['b', messages]], c=2) }}{{ dict({'a': 1}.items()) }}{{ dict({'a': 1}, b=2) }}",
+                "{'a': 1, 'b': [{'a': [1]}], 'c': 2}{'a': 1}{'a': 1, 'b': 2}",
             ),
             ("{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "123"),
             (
@@ -373,7 +408,7 @@ mod tests {
             again("{% set x = [i, i, i, i, i, i, i, i] %}"),
             again("{% set x = {'a': i, 'b': i, 'c': i, 'd': i} %}"),
             format!("{{% macro f() %}}{text}{{% endmacro %}}{}", again("{% set x = f() %}")),
-            format!("{{% macro f() %}}{}{{% endmacro %}}{{% call f() %}}{text}{{% endcall %}}", "{% set x = caller() %}".repeat(1 << 14)),
+            format!("{{% macro f() %}}{}{{% endmacro %}}{{% call f() %}}{text}{{% endcall %}}", "{% set x = caller() %}".repeat((1 << 14) + 1)),
             format!("{{% for i in range(2) recursive %}}{text}{{% if loop.depth < 15 %}}{{% set x = loop(range(2)) %}}{{% endif %}}{{% endfor %}}"),
             "{% set ns = namespace(l=[1]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l]|sum(start=[]) %}{% endfor %}".to_owned(),
         ] {
