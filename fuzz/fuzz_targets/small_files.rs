@@ -232,7 +232,8 @@ fn one(which: u8, bytes: &[u8]) {
             let wanted = Manifest::new("p".into(), serde_json::Map::new(), String::new());
             let _ = Manifest::standing(&path, &wanted);
             let mut manifests = Manifests::default();
-            let _ = (manifests.of_output(&scratch.path("data/set.bin")), manifests.check_beside(&scratch.path("data/set.bin")));
+            let _ = manifests.of_output(&scratch.path("data/set.bin"));
+            let _ = manifests.check_beside(&scratch.path("data/set.bin"));
         }
         6 => {
             let path = scratch.write("templates.json", bytes);
