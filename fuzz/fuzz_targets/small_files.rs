@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::indexed::{IndexedWriter, TokenType};
-use ms_data::preprocess::Manifest;
+use ms_data::preprocess::{Manifest, Manifests};
 use ms_data::sft::{Form, Order, SftDataset, SftOptions};
 use ms_data::{SafetensorsSamples, Samples, Split, Upstream};
 use ms_fuzz::{Scratch, golden, read_all, seed_of};
@@ -231,7 +231,9 @@ fn one(which: u8, bytes: &[u8]) {
             let path = scratch.write("data/set.manifest.json", bytes);
             let wanted = Manifest::new("p".into(), serde_json::Map::new(), String::new());
             let _ = Manifest::standing(&path, &wanted);
-            let _ = Manifest::of_output(&scratch.path("data/set.bin"));
+            let mut manifests = Manifests::default();
+            let _ = manifests.of_output(&scratch.path("data/set.bin"));
+            let _ = manifests.check_beside(&scratch.path("data/set.bin"));
         }
         6 => {
             let path = scratch.write("templates.json", bytes);

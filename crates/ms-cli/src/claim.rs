@@ -22,10 +22,12 @@ pub struct Claim {
 struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Those of `folder` and the ones around it that are missing now.
-    fn of(folder: &Path) -> Self {
+    /// Those of `folder` and the ones around it that are missing now. They go at a signal, too.
+    fn of(folder: &Path, interrupt: &Interrupt) -> Self {
         let missing = folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
-        Self(missing.map(Path::to_owned).collect())
+        let made: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        interrupt.folders(&made);
+        Self(made)
     }
 }
 
@@ -43,7 +45,7 @@ impl Claim {
     /// If another process holds it, or the folder cannot be written.
     pub fn new(output: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let name = output.file_name().with_context(|| format!("{}: not a name", output.display()))?;
-        let made = Made::of(output.parent().unwrap_or(Path::new("")));
+        let made = Made::of(output.parent().unwrap_or(Path::new("")), interrupt);
         make_parent(output)?;
         let path = output.with_file_name(format!(".{}.lock", name.to_string_lossy()));
         let claim = Self::lock(&path, output, made)?;
@@ -56,7 +58,7 @@ impl Claim {
     /// # Errors
     /// As [`Claim::new`].
     pub fn folder(folder: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
-        let made = Made::of(folder);
+        let made = Made::of(folder, interrupt);
         make_folder(folder)?;
         let path = folder.join(".lock");
         let claim = Self::lock(&path, folder, made)?;

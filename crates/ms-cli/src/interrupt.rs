@@ -17,6 +17,7 @@ type First = Box<dyn FnOnce(i32) -> bool + Send>;
 struct State {
     outputs: Vec<PathBuf>,
     files: BTreeSet<PathBuf>,
+    folders: BTreeSet<PathBuf>,
     first: Option<First>,
 }
 
@@ -46,7 +47,14 @@ impl Interrupt {
         if let Ok(mut signals) = Signals::new(wanted) {
             let state = this.clone();
             let listener = std::thread::Builder::new().name("signals".into());
-            let _ = listener.spawn(move || signals.forever().for_each(|signal| state.handle(signal)));
+            // Each in a thread: what the first one has to say may find a stderr that nobody reads, and the second one counts.
+            let handle = move |signal| {
+                let own = state.clone();
+                if std::thread::Builder::new().spawn(move || own.handle(signal)).is_err() {
+                    state.handle(signal);
+                }
+            };
+            let _ = listener.spawn(move || signals.forever().for_each(handle));
         }
         this
     }
@@ -71,15 +79,20 @@ impl Interrupt {
         }
     }
 
+    /// Names folders that are made for outputs: those that are empty at a signal go.
+    pub(crate) fn folders(&self, made: &[PathBuf]) {
+        self.lock().folders.extend(made.iter().cloned());
+    }
+
     /// Calls `act` with the number of the first signal. If it returns `true`, the program will end by itself soon, and the
     /// next signal ends it at once.
     pub fn first(&self, act: impl FnOnce(i32) -> bool + Send + 'static) {
         self.lock().first = Some(Box::new(act));
     }
 
-    /// Returns only if no signal is ending the process, and lets none do so while the result lives.
-    pub(crate) fn hold(&self) -> impl Sized + '_ {
-        self.lock()
+    /// Returns only if no signal is ending the process.
+    pub(crate) fn wait_for_end(&self) {
+        drop(self.lock());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -104,6 +117,10 @@ impl Interrupt {
             for file in &state.files {
                 let _ = std::fs::remove_file(file);
             }
+        }
+        // Those inside a folder come after it.
+        for folder in state.folders.iter().rev() {
+            let _ = std::fs::remove_dir(folder);
         }
         std::process::exit(128 + signal);
     }

@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use ms_core::{Arena, DType, Tensor};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// How long a wait sleeps before it checks whether a rank has failed.
@@ -137,14 +138,53 @@ struct Inbox {
 pub(crate) struct Mailbox {
     inbox: Mutex<Inbox>,
     changed: Condvar,
-    /// This rank's number, and the limit on waiting for a message, if there is one.
-    limit: OnceLock<(usize, Duration)>,
+    /// On waiting for a message, if there is one.
+    limit: OnceLock<Limit>,
+}
+
+/// The limit on a rank's waiting.
+struct Limit {
+    rank: usize,
+    /// Its own thread. While that has something else to do, the limit does not run for what others wait for on its behalf.
+    thread: ThreadId,
+    longest: Duration,
+    /// Since when it waits for those threads.
+    since: Mutex<Option<Instant>>,
+}
+
+impl Limit {
+    fn of_this_thread(&self) -> bool {
+        self.thread == thread::current().id()
+    }
+
+    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the rank has waited too long for what this thread waits for since `start`.
+    fn is_over(&self, start: Instant) -> bool {
+        let since =
+            if self.of_this_thread() { Some(start) } else { self.since().map(|since| since.max(start)) };
+        since.is_some_and(|since| since.elapsed() >= self.longest)
+    }
 }
 
 impl Mailbox {
-    /// From now on this rank, number `rank`, waits for a message no longer than `limit`.
-    pub(crate) fn wait_at_most(&self, rank: usize, limit: Duration) {
-        self.limit.get_or_init(|| (rank, limit));
+    /// From now on this rank, number `rank`, whose own thread calls this, waits for a message no longer than `longest`.
+    pub(crate) fn wait_at_most(&self, rank: usize, longest: Duration) {
+        let thread = thread::current().id();
+        self.limit.get_or_init(|| Limit { rank, thread, longest, since: Mutex::default() });
+    }
+
+    /// Does `wait`, in which whoever calls this waits for a thread that waits for messages: if it is the rank's own thread, the
+    /// limit runs meanwhile.
+    pub(crate) fn joining<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let own = self.limit.get().filter(|limit| limit.of_this_thread());
+        let note = |since| own.map(|limit| *limit.since() = since);
+        note(Some(Instant::now()));
+        let done = wait();
+        note(None);
+        done
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -224,13 +264,8 @@ impl Mailbox {
     }
 
     /// Waits for a message; the rank itself at first by taking what has arrived from `transport`.
-    pub(crate) fn wait(&self, address: Address, by: &By, transport: &dyn Transport) -> Result<Message> {
+    pub(crate) fn wait(&self, address: Address, by: By, transport: &dyn Transport) -> Result<Message> {
         let start = Instant::now();
-        // While a rank has something else to do its limit does not run.
-        let waits = |limit: Duration| match by {
-            By::Rank => start.elapsed() >= limit,
-            By::Thread(since) => since.get().is_some_and(|since| start.max(*since).elapsed() >= limit),
-        };
         let mut inbox = self.inbox();
         loop {
             if let Some(queue) = inbox.mail.get_mut(&address)
@@ -248,11 +283,11 @@ impl Mailbox {
                 let reason = "it has ended while others wait for it".to_owned();
                 return Err(Error::PeerFailed { rank: address.1, reason });
             }
-            if let Some(&(rank, limit)) = self.limit.get().filter(|(_, limit)| waits(*limit)) {
+            if let Some(limit) = self.limit.get().filter(|limit| limit.is_over(start)) {
                 let at = format!("{:?} of rank {}", address.2, address.1);
-                return Err(Error::TimedOut { rank, seconds: limit.as_secs(), at });
+                return Err(Error::TimedOut { rank: limit.rank, seconds: limit.longest.as_secs(), at });
             }
-            if matches!(by, By::Rank) && start.elapsed() < EAGER {
+            if by == By::Rank && start.elapsed() < EAGER {
                 drop(inbox);
                 if !transport.take() {
                     std::thread::yield_now();

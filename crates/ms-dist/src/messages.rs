@@ -140,7 +140,7 @@ impl Group {
     }
 
     /// Waits for the message of rank `from` of the group.
-    fn wait(&self, from: usize, topic: Topic, by: &By) -> Result<Message> {
+    fn wait(&self, from: usize, topic: Topic, by: By) -> Result<Message> {
         self.mailbox.wait((self.key, self.ranks[from], topic), by, &*self.transport)
     }
 }
@@ -165,7 +165,7 @@ impl PendingCollective {
 
     /// What rank `from` sent in a step; an error if ranks diverge.
     fn wait(&self, from: usize, step: u8) -> Result<Message> {
-        let message = self.group.wait(from, self.topic(step), &self.by)?;
+        let message = self.group.wait(from, self.topic(step), self.by)?;
         if message.call == self.call {
             return Ok(message);
         }
@@ -290,7 +290,10 @@ impl Communicator for MessageComm {
                 Ok(sum)
             })
         };
-        Ok(waiting(what, name, move || joined(&arena, &pending.all(1, &reduced.wait()?, &arena)?, &shape)))
+        Ok(waiting(what, name, move || {
+            let own = pending.group.mailbox.joining(|| reduced.wait())?;
+            joined(&arena, &pending.all(1, &own, &arena)?, &shape)
+        }))
     }
 
     fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
@@ -402,7 +405,7 @@ impl Communicator for MessageComm {
         let (group, arena) = (self.group.clone(), arena.clone());
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
-            let message = group.wait(from, Topic::Message { tag }, &By::Rank)?;
+            let message = group.wait(from, Topic::Message { tag }, By::Rank)?;
             if message.call == name {
                 message.tensor(&arena)
             } else {
@@ -422,6 +425,10 @@ impl Communicator for MessageComm {
         let pending = self.pending("ranks", "barrier", "all")?;
         pending.group.others().for_each(|to| pending.post(to, 0, DType::F32, &[0], &[]));
         pending.group.others().try_for_each(|from| pending.wait(from, 0).map(drop))
+    }
+
+    fn joining(&self, join: &mut dyn FnMut()) {
+        self.group.mailbox.joining(join);
     }
 }
 

@@ -4,17 +4,16 @@ use crate::{Error, Result};
 use ms_core::Tensor;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
 
 /// Who does a step.
-#[derive(Clone)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// The rank, which has nothing else to do.
     Rank,
-    /// The thread, for a rank that waits for it from some moment on.
-    Thread(Arc<OnceLock<Instant>>),
+    /// The thread.
+    Thread,
 }
 
 /// What is to be done.
@@ -30,8 +29,6 @@ enum State {
 pub(crate) struct Step {
     state: Mutex<State>,
     done: Condvar,
-    /// When the rank began to wait for it.
-    since: Arc<OnceLock<Instant>>,
 }
 
 impl Step {
@@ -51,7 +48,6 @@ impl Step {
 
     /// What the work gives. Called once.
     pub(crate) fn wait(&self) -> Result<Tensor> {
-        self.since.get_or_init(Instant::now);
         self.run(By::Rank);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -100,12 +96,12 @@ impl Progress {
     /// Begins `work`.
     pub(crate) fn begin(&self, work: impl FnOnce(By) -> Result<Tensor> + Send + 'static) -> Arc<Step> {
         let state = Mutex::new(State::Open(Box::new(work)));
-        let step = Arc::new(Step { state, done: Condvar::new(), since: Arc::default() });
+        let step = Arc::new(Step { state, done: Condvar::new() });
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = steps.get_or_insert_with(|| {
             let (steps, begun) = channel::<Arc<Step>>();
             // Without the thread, whoever waits does the work.
-            let run = |step: Arc<Step>| step.run(By::Thread(Arc::clone(&step.since)));
+            let run = |step: Arc<Step>| step.run(By::Thread);
             let _ = thread::Builder::new()
                 .name("progress".to_owned())
                 .spawn(move || begun.into_iter().for_each(run));

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // A rank that panics is reported through the fabric; the maps themselves are consistent between statements.
@@ -41,6 +41,8 @@ struct Shared {
     waits: Waits,
     /// How long a rank may wait for others.
     limit: Option<Duration>,
+    /// Since when ranks wait for threads of their own.
+    joining: Mutex<BTreeMap<usize, Instant>>,
 }
 
 impl Shared {
@@ -462,7 +464,10 @@ impl Communicator for ThreadComm {
 
     fn joining(&self, join: &mut dyn FnMut()) {
         let _recorded = self.member.record("a thread of its own".to_owned(), Needs::OwnThreads);
+        let (joining, rank) = (&self.member.shared.joining, self.member.group[self.member.rank]);
+        lock(joining).insert(rank, Instant::now());
         join();
+        lock(joining).remove(&rank);
     }
 }
 

@@ -49,9 +49,11 @@ impl Unfinished {
     /// [`Error`] if the folder or the file cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<(Self, File)> {
         let path = path.into();
-        if path.is_dir() {
-            // Known now, not when everything is written.
-            return Err(Error { path, action: "create", source: ErrorKind::IsADirectory.into() });
+        // Known now, not when everything is written. A file would take the name of a device.
+        if let Some(other) = std::fs::metadata(&path).ok().filter(|there| !there.is_file()) {
+            let device = || std::io::Error::other("expected a file or nothing, found a pipe or device");
+            let source = if other.is_dir() { ErrorKind::IsADirectory.into() } else { device() };
+            return Err(Error { path, action: "create", source });
         }
         let folders = MadeFolders::make(folder_of(&path))?;
         remove_abandoned(&path);
@@ -203,6 +205,17 @@ mod tests {
         assert!(!dir.path().join("new/a").exists());
         let folder = dir.path().join("new");
         assert_eq!(Unfinished::create(&folder).err().unwrap().source.kind(), ErrorKind::IsADirectory);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_keeps_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        let refused = write_file(&link, b"x").unwrap_err().to_string();
+        assert!(refused.ends_with("link: expected a file or nothing, found a pipe or device"), "{refused}");
+        assert!(link.is_symlink() && std::fs::read_dir(dir.path()).unwrap().count() == 1);
     }
 
     #[test]

@@ -139,8 +139,9 @@ fn scientific(value: f64) -> String {
 /// Megatron-LM `core_v0.12.1`, `megatron/training/training.py`, `get_start_time_from_progress_log`.
 fn first(file: impl BufRead, ranks: usize) -> std::io::Result<Option<First>> {
     let (mut found, mut flops) = (None, 0.0);
-    for line in file.lines() {
+    for line in file.split(b'\n') {
         let line = line?;
+        let line = String::from_utf8_lossy(&line);
         let fields: Vec<&str> = line.trim().split('\t').collect();
         let [time, _, world, what, rest @ ..] = &fields[..] else { continue };
         fn number<T: std::str::FromStr>(field: &str) -> Option<T> {
@@ -178,6 +179,9 @@ mod tests {
         // The second job had other ranks, and began with what the first had done.
         assert_eq!(found(4), Some(First { time: at("2026-01-03 00:00:00"), flops: 2.5e18 }));
         assert_eq!(found(8), None);
+        // What is no text is no line of ours either.
+        let torn = [&b"\xFF\n"[..], JOBS.as_bytes()].concat();
+        assert_eq!(first(&*torn, 4).unwrap(), found(4));
         assert_eq!(first(&JOBS.as_bytes()[..60], 8).unwrap().map(|f| f.flops), Some(0.0));
     }
 

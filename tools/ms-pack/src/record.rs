@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use ms_data::indexed::{bin_path, idx_path};
-use ms_data::preprocess::{Manifest, OutputRecord};
+use ms_data::preprocess::{Manifest, Manifests, OutputRecord};
 use std::path::{Path, PathBuf};
 
 fn path_of(prefix: &Path) -> PathBuf {
@@ -83,9 +83,9 @@ fn write(prefix: &Path, word: &str, sets: &[PathBuf], tokenizer: &str) -> Result
 ///
 /// # Errors
 /// If its bytes are not those that were written, a file cannot be read, or what stands in the place of the manifest is none.
-pub(crate) fn check(set: &Path) -> Result<()> {
-    let Some((path, manifest)) = Manifest::of_output(&bin_path(set))? else {
-        return Ok(Manifest::check_beside(&bin_path(set))?);
+pub(crate) fn check(set: &Path, manifests: &mut Manifests) -> Result<()> {
+    let Some((path, manifest)) = manifests.of_output(&bin_path(set))? else {
+        return Ok(manifests.check_beside(&bin_path(set))?);
     };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for output in manifest.outputs.iter().filter(|o| is_of(o, set)) {
@@ -103,14 +103,14 @@ pub(crate) fn check(set: &Path) -> Result<()> {
 ///
 /// # Errors
 /// If a folder cannot be read.
-pub(crate) fn common_tokenizer(sets: &[PathBuf]) -> Result<Option<String>> {
+pub(crate) fn common_tokenizer(sets: &[PathBuf], manifests: &mut Manifests) -> Result<Option<String>> {
     let mut common: Option<String> = None;
     for set in sets {
-        let Some((_, manifest)) = Manifest::of_output(&bin_path(set))? else { return Ok(None) };
+        let Some((_, manifest)) = manifests.of_output(&bin_path(set))? else { return Ok(None) };
         if common.as_ref().is_some_and(|c| *c != manifest.tokenizer_sha256) {
             return Ok(None);
         }
-        common = Some(manifest.tokenizer_sha256);
+        common = Some(manifest.tokenizer_sha256.clone());
     }
     Ok(common.filter(|hash| !hash.is_empty()))
 }

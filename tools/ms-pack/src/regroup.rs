@@ -5,6 +5,7 @@ use crate::record;
 use anyhow::{Result, bail};
 use ms_cli::{Claim, Common, Interrupt, Usage};
 use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path, resolve, sets_in};
+use ms_data::preprocess::Manifests;
 use ms_data::sink::check_absent;
 use serde_json::json;
 use std::io::Write;
@@ -21,8 +22,9 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
     ms_cli::check_prefix(&args.output_prefix)?;
     parts.iter().try_for_each(|part| check_elsewhere(part, &args.output_prefix))?;
     // Damage must not get a new checksum.
-    parts.iter().try_for_each(|part| record::check(part))?;
-    let tokenizer = record::common_tokenizer(&parts)?;
+    let mut manifests = Manifests::default();
+    parts.iter().try_for_each(|part| record::check(part, &mut manifests))?;
+    let tokenizer = record::common_tokenizer(&parts, &mut manifests)?;
     let _claim = Claim::new(&args.output_prefix, interrupt)?;
     interrupt.output(&args.output_prefix);
     let first = IndexedDataset::open(&parts[0])?;
@@ -36,7 +38,7 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
     let done = writer.complete()?;
     record::forget(&args.output_prefix)?;
-    done.publish()?;
+    done.publish(&mut Manifests::default())?;
     if let Some(tokenizer) = tokenizer {
         record::write_or_withdraw(
             &args.output_prefix,
@@ -113,13 +115,14 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
     check_absent(&prefixes, args.force)?;
     prefixes.iter().try_for_each(|prefix| record::check_absent(prefix, args.force))?;
     prefixes.iter().try_for_each(|prefix| check_elsewhere(set.prefix(), prefix))?;
-    record::check(set.prefix())?;
-    let tokenizer = record::common_tokenizer(&[set.prefix().to_owned()])?;
+    let mut manifests = Manifests::default();
+    record::check(set.prefix(), &mut manifests)?;
+    let tokenizer = record::common_tokenizer(&[set.prefix().to_owned()], &mut manifests)?;
     let _claim = Claim::new(&args.output_prefix, interrupt)?;
     interrupt.output(&args.output_prefix);
-    let mut done = Vec::with_capacity(parts.len());
+    let (mut done, mut manifests) = (Vec::with_capacity(parts.len()), Manifests::default());
     for ((_, range), prefix) in parts.into_iter().zip(&prefixes) {
-        let part = part(&set, range, prefix, tokenizer.as_deref(), interrupt);
+        let part = part(&set, range, prefix, tokenizer.as_deref(), &mut manifests, interrupt);
         done.push(part.inspect_err(|_| record::withdraw(&prefixes[..done.len()]))?);
     }
     interrupt.keep(prefixes.iter().flat_map(|prefix| record::files_of(prefix)));
@@ -143,6 +146,7 @@ fn part(
     documents: Range<usize>,
     prefix: &Path,
     tokenizer: Option<&str>,
+    manifests: &mut Manifests,
     interrupt: &Interrupt,
 ) -> Result<(usize, usize, u64)> {
     let count = documents.len();
@@ -153,7 +157,7 @@ fn part(
     // Until the last part is there.
     record::files_of(prefix).iter().for_each(|file| interrupt.file(file));
     record::forget(prefix)?;
-    done.publish()?;
+    done.publish(manifests)?;
     if let Some(tokenizer) = tokenizer {
         record::write_or_withdraw(prefix, "split", &[prefix.to_owned()], tokenizer)?;
     }

@@ -6,6 +6,7 @@ use crate::record;
 use anyhow::{Result, bail};
 use ms_cli::Common;
 use ms_data::indexed::{IndexedDataset, idx_path};
+use ms_data::preprocess::Manifests;
 use ms_data::sft::IGNORED;
 use ms_text::Tokenizer;
 use std::io::Write;
@@ -18,12 +19,13 @@ pub(crate) fn run(args: &Verify, common: &Common) -> Result<()> {
         }
         None => None,
     };
+    let mut manifests = Manifests::default();
     let mut out = std::io::stdout().lock();
     for name in &args.names {
         let members = members(name)?;
         let sets: Vec<PathBuf> = if members.is_empty() { vec![name.clone()] } else { members };
         for set in &sets {
-            let facts = check(set, vocabulary)?;
+            let facts = check(set, vocabulary, &mut manifests)?;
             if common.json {
                 writeln!(out, "{facts}")?;
             } else if !common.quiet {
@@ -56,7 +58,7 @@ fn members(name: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn check(name: &Path, vocabulary: Option<i64>) -> Result<serde_json::Value> {
+fn check(name: &Path, vocabulary: Option<i64>, manifests: &mut Manifests) -> Result<serde_json::Value> {
     // Opening a dataset checks its whole index; describing a stream reads it to its end mark.
     let mut facts = describe(name)?;
     let Input::Dataset(set) = open(Some(name))? else {
@@ -64,7 +66,7 @@ fn check(name: &Path, vocabulary: Option<i64>) -> Result<serde_json::Value> {
         return Ok(facts);
     };
     let name = set.prefix();
-    record::check(name)?;
+    record::check(name, manifests)?;
     let (mut ids, mut least, mut most) = (Vec::new(), i32::MAX, i32::MIN);
     for i in 0..set.len() {
         ids.clear();

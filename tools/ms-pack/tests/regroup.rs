@@ -164,19 +164,21 @@ fn the_manifest_of_another_set_stays_unless_it_is_to_be_replaced() {
 }
 
 #[test]
-fn the_manifest_of_a_set_that_is_replaced_goes_whatever_beginning_of_its_name_it_has() {
+fn the_manifest_of_a_set_that_is_replaced_goes_whatever_its_name() {
     let dir = tempfile::tempdir().unwrap();
     ["a", "b", "c_text_train", "c_other"].into_iter().for_each(|name| set(dir.path(), name));
     for words in [
         "merge a b --force --output-prefix c_text_train",
         "split a --split 1,0,0 --force --output-prefix c_text",
     ] {
-        set(dir.path(), "c_text_train");
-        let renamed = |name: &str| dir.path().join(format!("{name}.manifest.json"));
-        std::fs::rename(renamed("c_text_train"), renamed("c")).unwrap();
-        said(dir.path(), words, 0);
-        assert!(!renamed("c").exists() && renamed("c_other").exists(), "{words}");
-        said(dir.path(), "verify c_text_train", 0);
+        for other in ["c", "of another name"] {
+            set(dir.path(), "c_text_train");
+            let renamed = |name: &str| dir.path().join(format!("{name}.manifest.json"));
+            std::fs::rename(renamed("c_text_train"), renamed(other)).unwrap();
+            said(dir.path(), words, 0);
+            assert!(!renamed(other).exists() && renamed("c_other").exists(), "{words}");
+            said(dir.path(), "verify c_text_train", 0);
+        }
     }
 }
 

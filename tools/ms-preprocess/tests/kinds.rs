@@ -224,14 +224,14 @@ fn an_interrupted_run_leaves_nothing_and_one_that_was_killed_is_swept_up() {
     use std::time::{Duration, Instant};
     let bench = Bench::new();
     let parts = || -> Vec<String> {
-        let entries = std::fs::read_dir(bench.dir.path()).unwrap();
+        let entries = std::fs::read_dir(bench.path("new/folder")).into_iter().flatten();
         let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".part") || name.ends_with(".lock")).collect()
     };
     let start = || {
         let mut command = ms_testing::heeding_signals(assert_cmd::cargo::cargo_bin("ms-preprocess"));
         command.current_dir(bench.dir.path()).args(["--style", "pretrain", "--input", "-"]);
-        command.args(["--tokenizer-name-or-path", "tok", "--output-prefix", "x", "--force"]);
+        command.args(["--tokenizer-name-or-path", "tok", "--output-prefix", "new/folder/x", "--force"]);
         // Its input is a pipe that does not end, so it is at work however fast the machine is.
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -250,14 +250,51 @@ fn an_interrupted_run_leaves_nothing_and_one_that_was_killed_is_swept_up() {
         assert_eq!(child.wait().unwrap().code(), Some(code));
         drop(open);
         assert_eq!(parts(), [] as [String; 0], "{name}");
+        assert!(!bench.path("new").exists(), "{name}: folders that were made for nothing");
     }
     let mut child = start();
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!parts().is_empty(), "a killed process cannot tidy up");
-    let run = bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x", "--force"]);
+    let prefix = "new/folder/x";
+    let run =
+        bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", prefix, "--force"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
     assert_eq!(parts(), [] as [String; 0]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_ends_a_program_whose_error_nobody_reads() {
+    use std::io::Write;
+    use std::time::{Duration, Instant};
+    let (unread, mut full) = std::io::pipe().unwrap();
+    let stderr = full.try_clone().unwrap();
+    let fill = std::thread::spawn(move || while full.write_all(&[b' '; 4096]).is_ok() {});
+    let mut command = ms_testing::heeding_signals(assert_cmd::cargo::cargo_bin("ms-preprocess"));
+    command.args(["--style", "pretrain", "--input", "missing", "--output-prefix", "x"]);
+    std::thread::sleep(Duration::from_millis(200));
+    let mut child = command.stderr(stderr).spawn().unwrap();
+    drop(command);
+    let threads = format!("/proc/{}/task", child.id());
+    let listens = |thread: std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "signals")
+    };
+    let begun = Instant::now();
+    let soon = || begun.elapsed() < Duration::from_secs(60);
+    while soon() && !std::fs::read_dir(&threads).unwrap().flatten().any(listens) {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for a reader");
+    std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
+    while soon() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(unread);
+    fill.join().unwrap();
 }
 
 #[cfg(unix)]

@@ -1,7 +1,7 @@
 //! Writing a `.bin`/`.idx` pair.
 
 use super::{IndexedDataset, MAGIC, TokenType, VERSION, bin_path, idx_path};
-use crate::preprocess::Manifest;
+use crate::preprocess::Manifests;
 use crate::{AtomicFile, Error, Result, SyncedFile};
 use ms_files::Spill;
 use std::io::Write;
@@ -150,7 +150,7 @@ impl IndexedWriter {
     /// # Errors
     /// [`Error::Io`].
     pub fn finish(self) -> Result<()> {
-        self.complete()?.publish()
+        self.complete()?.publish(&mut Manifests::default())
     }
 
     /// Gives several datasets that belong together their names, once all of them are on disk and `ready` has been called.
@@ -163,7 +163,8 @@ impl IndexedWriter {
     ) -> Result<()> {
         let complete: Vec<Complete> = writers.into_iter().map(Self::complete).collect::<Result<_>>()?;
         ready()?;
-        complete.into_iter().try_for_each(Complete::publish)
+        let mut manifests = Manifests::default();
+        complete.into_iter().try_for_each(|set| set.publish(&mut manifests))
     }
 
     /// Writes the index and syncs both files: after this only giving the names can fail.
@@ -213,12 +214,12 @@ pub struct Complete {
 
 impl Complete {
     /// Gives both files their names, `.bin` first: a dataset exists once its index does. Manifests of a dataset that is replaced
-    /// go.
+    /// go; `manifests` are those that stand beside it, for all datasets that a command replaces.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn publish(self) -> Result<()> {
-        Manifest::forget_of(&self.prefix)?;
+    pub fn publish(self, manifests: &mut Manifests) -> Result<()> {
+        manifests.forget(&self.prefix)?;
         self.bin.publish()?;
         Ok(self.idx.publish()?)
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 /// Version of the file's form.
@@ -198,70 +198,9 @@ impl Manifest {
         }
     }
 
-    /// What manifests say of the dataset at `prefix`, which is replaced, goes: a manifest of nothing else whole. Each is
-    /// called by a beginning of the dataset's name. One that names others stays theirs, and says that it no longer holds for
-    /// what it was made for.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn forget_of(prefix: &Path) -> Result<()> {
-        let name = prefix.file_name().unwrap_or_default().to_string_lossy();
-        let files = [format!("{name}.bin"), format!("{name}.idx")];
-        for end in name.char_indices().map(|(start, letter)| start + letter.len_utf8()) {
-            let path = prefix.with_file_name(format!("{}{ENDING}", &name[..end]));
-            let Some(mut made) = Self::read(&path) else { continue };
-            let before = made.outputs.len();
-            made.outputs.retain(|o| !files.contains(&o.name));
-            if made.outputs.is_empty() && before > 0 {
-                Self::forget(&path)?;
-            } else if made.outputs.len() < before {
-                made.settings.insert("replaced since".into(), name.as_ref().into());
-                made.write(&path)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The manifest at `path`; `None` if there is none, or another file.
     pub fn read(path: &Path) -> Option<Self> {
         std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
-    }
-
-    /// The manifest in the folder of `output` that names it among its outputs, and its path.
-    ///
-    /// A manifest in another format, or another file with that extension, is ignored.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the folder cannot be read.
-    pub fn of_output(output: &Path) -> Result<Option<(PathBuf, Self)>> {
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        for path in beside(output)? {
-            let names = |manifest: &Self| manifest.outputs.iter().any(|output| output.name == name);
-            if let Some(manifest) = Self::read(&path).filter(names) {
-                return Ok(Some((path, manifest)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Checks that the manifests next to `output` that are called by a beginning of its name can be read and are JSON, as that
-    /// of its dataset is.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Input`] for another form.
-    pub fn check_beside(output: &Path) -> Result<()> {
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        for path in beside(output)? {
-            let own = path.file_name().unwrap_or_default().to_string_lossy();
-            if own.strip_suffix(ENDING).is_some_and(|own| !own.is_empty() && name.starts_with(own)) {
-                let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-                serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| Error::Input {
-                    path,
-                    reason: format!("expected the manifest of a dataset, found no JSON: {e}"),
-                })?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes the file.
@@ -274,24 +213,6 @@ impl Manifest {
         writeln!(file, "{text}").map_err(Error::io(path))?;
         Ok(file.commit()?)
     }
-}
-
-/// How names of manifests end.
-const ENDING: &str = ".manifest.json";
-
-/// The manifests in the folder of a file, by name; none if there is no such folder.
-fn beside(output: &Path) -> Result<Vec<PathBuf>> {
-    let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(Error::Io { path: folder.into(), source: e }),
-    };
-    let paths = entries.map(|entry| Ok(entry.map_err(Error::io(folder))?.path()));
-    let mut paths: Vec<PathBuf> = paths.collect::<Result<_>>()?;
-    paths.retain(|path| path.to_string_lossy().ends_with(ENDING));
-    paths.sort();
-    Ok(paths)
 }
 
 /// Size in bytes, and the time of the last change in nanoseconds.

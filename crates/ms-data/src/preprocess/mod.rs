@@ -11,6 +11,7 @@
 
 mod lengths;
 mod manifest;
+mod manifests;
 mod output;
 mod selection;
 pub mod shards;
@@ -18,6 +19,7 @@ mod workers;
 
 pub use lengths::Lengths;
 pub use manifest::{InputRecord, Manifest, ManifestStatus, OutputRecord, file_sha256};
+pub use manifests::Manifests;
 pub use output::Output;
 pub use selection::{OnError, RecordSelection, Reject};
 pub use workers::{CHUNK_BYTES, OPEN_CHUNKS};

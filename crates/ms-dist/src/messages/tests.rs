@@ -178,7 +178,7 @@ fn a_rank_that_has_ended_sends_no_part_of_what_it_had_begun() {
     assert!(said.contains("it has ended"), "{said}");
     let second = fabric(&mailboxes, 1).transport;
     let part = (group_key(&[0, 1], 1), 0, Topic::Collective { sequence: 0, step: 1 });
-    assert!(mailboxes[1].wait(part, &By::Rank, &*second).is_err(), "a part that came after the end");
+    assert!(mailboxes[1].wait(part, By::Rank, &*second).is_err(), "a part that came after the end");
 }
 
 #[test]
@@ -321,11 +321,43 @@ fn a_rank_that_computes_does_not_wait_too_long_for_what_it_has_begun() {
             let late = Mailbox::default();
             late.wait_at_most(1, Duration::from_millis(100));
             let nothing = (0, 0, Topic::Message { tag: 0 });
-            assert!(late.wait(nothing, &By::Rank, &*fabric.transport).is_err());
+            assert!(late.wait(nothing, By::Rank, &*fabric.transport).is_err());
             begin(t).wait().unwrap();
             told.send(()).unwrap();
         }
     });
+}
+
+#[test]
+fn a_rank_that_computes_does_not_wait_too_long_for_what_a_thread_waits_for() {
+    // A sum of many elements is begun by the thread that makes progress, and waited for by another one.
+    for size in [2, 60_000] {
+        let mailboxes = mailboxes(2);
+        let comms = [0, 1].map(|rank| (fabric(&mailboxes, rank), [0, 1]));
+        let begin = |rank: usize| {
+            let (fabric, ranks) = &comms[rank];
+            let t = Tensor::from_slice(&Arena::default(), [size], &vec![1f32; size]).unwrap();
+            fabric.group(ranks).unwrap().all_reduce("t", t, ReduceOp::Sum).unwrap()
+        };
+        let longest = Duration::from_millis(100);
+        comms[0].0.wait_at_most(longest);
+        let sum = begin(0);
+        let waiter = std::thread::spawn(move || sum.wait());
+        // It computes for longer than it may wait.
+        std::thread::sleep(3 * longest);
+        assert!(!waiter.is_finished());
+        let other = begin(1);
+        assert!(waiter.join().unwrap().is_ok());
+        other.wait().unwrap();
+        // When it waits for the thread, the limit runs.
+        let comm = comms[0].0.group(&[0, 1]).unwrap();
+        let t = Tensor::from_slice(&Arena::default(), [size], &vec![1f32; size]).unwrap();
+        let sum = comm.all_reduce("t", t, ReduceOp::Sum).unwrap();
+        let (mut waiter, mut said) = (Some(std::thread::spawn(move || sum.wait())), None);
+        comm.joining(&mut || said = waiter.take().map(|waiter| waiter.join().unwrap()));
+        let said = said.unwrap().unwrap_err().to_string();
+        assert!(said.contains("the longest that a run may wait"), "{size}: {said}");
+    }
 }
 
 #[test]

@@ -69,7 +69,9 @@ impl GroupMember {
         };
         loop {
             check()?;
-            if let Some(limit) = self.shared.limit.filter(|limit| begun.elapsed() >= *limit) {
+            let over =
+                |limit: &Duration| self.waits_since(begun).is_some_and(|since| since.elapsed() >= *limit);
+            if let Some(limit) = self.shared.limit.filter(over) {
                 let (rank, seconds) = (self.group[self.rank], limit.as_secs());
                 let error = Error::TimedOut { rank, seconds, at };
                 self.shared.fail(rank, error.to_string());
@@ -98,6 +100,14 @@ impl GroupMember {
                 return Ok(lock(&self.hub.state));
             }
         }
+    }
+
+    /// Since when the rank waits for what this thread has waited for since `begun`; `None`: it has something else to do.
+    fn waits_since(&self, begun: Instant) -> Option<Instant> {
+        if thread::current().id() == self.thread {
+            return Some(begun);
+        }
+        lock(&self.shared.joining).get(&self.group[self.rank]).map(|since| begun.max(*since))
     }
 
     /// Records a wait as long as the result lives.

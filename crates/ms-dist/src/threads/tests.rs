@@ -259,6 +259,29 @@ fn a_rank_that_computes_for_long_is_waited_for() {
 }
 
 #[test]
+fn a_rank_that_computes_does_not_wait_too_long_for_what_its_thread_waits_for() {
+    let limit = Duration::from_millis(300);
+    // How long the ranks compute after they have begun and before.
+    let summed = |after: u32, before: u32| {
+        run_within(2, Some(limit), |fabric| -> Result<()> {
+            let comm = fabric.group(&[0, 1])?;
+            if comm.rank() == 1 {
+                thread::sleep(limit * before);
+                return comm.all_reduce("t", tensor(&[1.0]), ReduceOp::Sum)?.wait().map(drop);
+            }
+            let sum = comm.all_reduce("t", tensor(&[1.0]), ReduceOp::Sum)?;
+            let (mut waiter, mut got) = (Some(thread::spawn(move || sum.wait())), None);
+            thread::sleep(limit * after);
+            comm.joining(&mut || got = waiter.take().and_then(|waiter| waiter.join().ok()));
+            got.unwrap().map(drop)
+        })
+    };
+    assert!(summed(4, 3).is_ok());
+    let (rank, failure) = summed(0, 5).unwrap_err();
+    assert!(rank == 0 && failure.to_string().starts_with("rank 0 has waited for"), "{failure}");
+}
+
+#[test]
 fn a_thread_beside_its_rank_is_part_of_a_circle() {
     // Rank 1 leaves the sum out and waits for a message, while rank 0 waits for the thread that waits for the sum.
     let said = said(2, |fabric| {

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use ms_cli::refuse;
 use ms_data::gpt::{DataPaths, MockSequences};
 use ms_data::indexed::{IndexedDataset, bin_path, idx_path};
-use ms_data::preprocess::{Manifest, OutputRecord};
+use ms_data::preprocess::{Manifest, Manifests, OutputRecord};
 use ms_data::sft;
 use ms_text::Tokenizer;
 use std::path::Path;
@@ -41,17 +41,18 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
         DataKind::Gpt { paths, .. } => paths.prefixes(),
         DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options),
     };
+    let mut manifests = Manifests::default();
     for prefix in prefixes.map_err(|e| data.named(e))? {
         let named = prefix;
         let prefix = ms_data::indexed::resolve(&named).map_err(|e| data.named(e))?;
         if prefix != named {
             tracing::info!("{}: taken for {}", named.display(), prefix.display());
         }
-        if let Some((path, manifest)) = Manifest::of_output(&bin_path(&prefix))? {
+        if let Some((path, manifest)) = manifests.of_output(&bin_path(&prefix))? {
             if let Some(tokenizer) = tokenizer {
-                same_tokenizer(&prefix, &path, &manifest, tokenizer)?;
+                same_tokenizer(&prefix, path, manifest, tokenizer)?;
             }
-            same_bytes(&prefix, &path, &manifest)?;
+            same_bytes(&prefix, path, manifest)?;
         }
         let set = IndexedDataset::open(&prefix).map_err(|e| data.named(e))?;
         let Some((least, most)) = set.extremes(LOOKED_AT) else { continue };
