@@ -1,7 +1,7 @@
 //! The element-wise parts: softmax of a block of scores and its gradient.
 //!
-//! Blocks are transposed: a row is a key, a column a query, `BQ` columns, rows `STRIDE` apart. Maxima and sums therefore run down the rows and
-//! need no sums across a vector. Exponentials are base 2; the factor `log2 e` is part of the scale.
+//! Blocks are transposed: a row is a key, a column a query, `BQ` columns, rows `STRIDE` apart. Maxima and sums therefore run
+//! down the rows and need no sums across a vector. Exponentials are base 2; the factor `log2 e` is part of the scale.
 
 use std::f32::consts::LOG2_E;
 use std::marker::PhantomData;

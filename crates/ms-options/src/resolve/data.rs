@@ -2,7 +2,7 @@
 
 use crate::resolve::checked::Checked;
 use ms_data::gpt::{DataPaths, GptOptions, build};
-use ms_data::sampler::{DataParallelRank, SamplerKind};
+use ms_data::sampler::{DataParallelRank, Sampler, SamplerKind};
 use ms_data::sft::{self, Form, Order, SftOptions};
 use ms_data::{
     Documents, FixedSubSequences, Loader, LoaderConfig, RowLayout, SafetensorsSamples, Samples, Split,
@@ -176,34 +176,37 @@ impl Data {
         Ok(Self { sets, wanted: samples, shares, config: data.clone(), micro, data_parallel })
     }
 
-    /// Checks that ranks can share the rows from sample `consumed` on, as far as their lengths are known.
+    /// Checks that ranks can share the rows that the run takes after `consumed` samples, as far as their lengths are known. Of
+    /// epochs, which differ in what forms a micro-batch, the first whole one is the last that is looked at.
     fn check_shares(&self, which: usize, consumed: u64) -> ms_trainer::Result<()> {
         let TokenShares { pieces, cp, tp } = self.shares;
         let Some(set) = self.sets[which].as_ref().filter(|_| self.config.layout == RowLayout::Packed) else {
             return Ok(());
         };
-        let (in_order, all) = (self.config.sampler == SamplerKind::Single, set.len());
-        // In another order, which ones are taken is known if all are.
-        let rows = match (in_order, consumed + all <= self.wanted[which]) {
-            (true, _) => consumed..self.wanted[which].min(all),
-            (false, true) => 0..all,
-            (false, false) => return Ok(()),
-        };
-        for first in rows.clone().step_by(self.micro) {
-            let mut batch = 0;
-            for index in (first..rows.end).take(self.micro) {
-                let Some(tokens) = set.row_tokens(index).filter(|_| pieces * tp > 1) else { return Ok(()) };
-                if !tokens.is_multiple_of(pieces) {
-                    let expected = format!("rows that divide into {pieces} chunks for {cp} ranks");
-                    let found = format!("sample {index} of {tokens} tokens");
-                    return Err(ms_trainer::Error::config("--context-parallel-size", expected, found));
+        let (size, kind) = (self.data_parallel.size, self.config.sampler);
+        let chunk = (self.micro * size) as u64;
+        let taken = (self.wanted[which].saturating_sub(consumed) / chunk).min(2 * (set.len() / chunk));
+        if pieces * tp == 1 || taken == 0 || set.row_tokens(0).is_none() {
+            return Ok(());
+        }
+        for rank in 0..size {
+            let rank = DataParallelRank { rank, size };
+            for rows in Sampler::new(kind, set.len(), self.micro, rank, consumed)?.take(taken as usize) {
+                let mut batch = 0;
+                for &index in &rows {
+                    let Some(tokens) = set.row_tokens(index) else { return Ok(()) };
+                    if !tokens.is_multiple_of(pieces) {
+                        let expected = format!("rows that divide into {pieces} chunks for {cp} ranks");
+                        let found = format!("sample {index} of {tokens} tokens");
+                        return Err(ms_trainer::Error::config("--context-parallel-size", expected, found));
+                    }
+                    batch += tokens / cp;
                 }
-                batch += tokens / cp;
-            }
-            if in_order && !batch.is_multiple_of(tp) {
-                let expected = format!("micro-batches whose tokens {tp} ranks can share");
-                let found = format!("{batch} tokens from sample {first} on");
-                return Err(ms_trainer::Error::config("--sequence-parallel", expected, found));
+                if !batch.is_multiple_of(tp) {
+                    let expected = format!("micro-batches whose tokens {tp} ranks can share");
+                    let found = format!("{batch} tokens of samples {rows:?}");
+                    return Err(ms_trainer::Error::config("--sequence-parallel", expected, found));
+                }
             }
         }
         Ok(())

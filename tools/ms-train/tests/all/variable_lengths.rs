@@ -100,7 +100,7 @@ fn a_row_that_ranks_cannot_share_is_named_before_the_first_iteration() {
     };
     for (flags, said) in [
         ("--context-parallel-size 2", "chunks for 2 ranks, found sample 3 of 7 tokens"),
-        ("--tp 2 --sequence-parallel", "whose tokens 2 ranks can share, found 7 tokens from sample 3 on"),
+        ("--tp 2 --sequence-parallel", "whose tokens 2 ranks can share, found 7 tokens of samples [3]"),
     ] {
         let (code, message) = trained(flags, 4);
         assert!(code == Some(1) && message.contains(said), "{message}");
@@ -110,5 +110,14 @@ fn a_row_that_ranks_cannot_share_is_named_before_the_first_iteration() {
         let (code, message) = trained(flags, 3);
         assert_eq!(code, Some(0), "{message}");
         std::fs::remove_file(&metrics).unwrap();
+    }
+    // In a permuted order, of more rows than the run takes; the last of seven fills no chunk of two ranks.
+    samples(dir.path(), [8, 8, 8, 8, 7, 8, 7]);
+    for flags in ["--dataloader-type cyclic", "--dataloader-type cyclic --no-data-sharding"] {
+        let flags = format!("--tp 2 --sequence-parallel {flags}");
+        let (code, message) = trained(&flags, 6);
+        assert!(code == Some(1) && message.contains("found 7 tokens of samples ["), "{flags}: {message}");
+        let done = std::fs::read_to_string(&metrics).unwrap_or_default();
+        assert!(!done.contains("lm loss"), "{flags}: an iteration ran: {done}");
     }
 }
