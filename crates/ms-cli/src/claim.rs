@@ -14,26 +14,37 @@ use crate::{Interrupt, Usage};
 pub struct Claim {
     path: PathBuf,
     file: File,
+    interrupt: Interrupt,
     _made: Made,
 }
 
-/// Folders that were made for an output, the innermost first: those that stay empty go.
+/// Folders that were made for an output, the outermost first: those that stay empty go.
 #[derive(Debug)]
 struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Those of `folder` and the ones around it that are missing now. They go at a signal, too.
-    fn of(folder: &Path, interrupt: &Interrupt) -> Self {
-        let missing = folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
-        let made: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-        interrupt.folders(&made);
-        Self(made)
+    /// Makes `folder` and those around it that are missing. What this process has made itself goes at a signal, too.
+    fn new(folder: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        let mut made = Self(Vec::new());
+        let mut around: Vec<&Path> = folder.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+        around.retain(|path| !path.exists());
+        for path in around.into_iter().rev() {
+            // Another process may have been faster, and `new/../there` is there once `new` is.
+            if std::fs::create_dir(path).is_ok() {
+                interrupt.folder(path);
+                made.0.push(path.to_owned());
+            }
+        }
+        if !folder.as_os_str().is_empty() {
+            make_folder(folder)?;
+        }
+        Ok(made)
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        let _ = self.0.iter().try_for_each(std::fs::remove_dir);
+        let _ = self.0.iter().rev().try_for_each(std::fs::remove_dir);
     }
 }
 
@@ -45,12 +56,9 @@ impl Claim {
     /// If another process holds it, or the folder cannot be written.
     pub fn new(output: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
         let name = output.file_name().with_context(|| format!("{}: not a name", output.display()))?;
-        let made = Made::of(output.parent().unwrap_or(Path::new("")), interrupt);
-        make_parent(output)?;
+        let made = Made::new(output.parent().unwrap_or(Path::new("")), interrupt)?;
         let path = output.with_file_name(format!(".{}.lock", name.to_string_lossy()));
-        let claim = Self::lock(&path, output, made)?;
-        interrupt.file(&path);
-        Ok(claim)
+        Self::lock(&path, output, interrupt, made)
     }
 
     /// Claims a folder, which is created if missing, by `.lock` in it; it goes again if nothing is written.
@@ -58,15 +66,12 @@ impl Claim {
     /// # Errors
     /// As [`Claim::new`].
     pub fn folder(folder: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
-        let made = Made::of(folder, interrupt);
-        make_folder(folder)?;
+        let made = Made::new(folder, interrupt)?;
         let path = folder.join(".lock");
-        let claim = Self::lock(&path, folder, made)?;
-        interrupt.file(&path);
-        Ok(claim)
+        Self::lock(&path, folder, interrupt, made)
     }
 
-    fn lock(path: &Path, output: &Path, made: Made) -> anyhow::Result<Self> {
+    fn lock(path: &Path, output: &Path, interrupt: &Interrupt, made: Made) -> anyhow::Result<Self> {
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(path);
             let file = file.with_context(|| path.display().to_string())?;
@@ -79,7 +84,8 @@ impl Claim {
             }
             // The one before may have removed the file between the two calls above: then this lock is on nothing.
             if same_file(&file, path) {
-                return Ok(Self { path: path.to_owned(), file, _made: made });
+                interrupt.file(path);
+                return Ok(Self { path: path.to_owned(), file, interrupt: interrupt.clone(), _made: made });
             }
         }
     }
@@ -101,7 +107,8 @@ fn same_file(_: &File, path: &Path) -> bool {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed while it is locked, so that nobody locks a file that is about to go.
+        // Removed while it is locked, so that nobody locks a file that is about to go; afterwards it is the next one's.
+        self.interrupt.keep([self.path.clone()]);
         let _ = std::fs::remove_file(&self.path);
         let _ = self.file.unlock();
     }

@@ -47,11 +47,12 @@ impl<T, E: Into<anyhow::Error>> ResultHint<T> for Result<T, E> {
 /// gets an [`Interrupt`], to which it names its outputs.
 pub fn run(tool: &str, body: impl FnOnce(&Interrupt) -> anyhow::Result<()>) -> ExitCode {
     let interrupt = Interrupt::listen();
-    match body(&interrupt) {
+    let done = body(&interrupt);
+    // A signal that is just removing files causes errors; its exit code counts.
+    interrupt.forget();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A signal that is just removing files causes errors; its exit code counts.
-            interrupt.wait_for_end();
             let asked = |words: &[&str]| {
                 let argv: Vec<_> = std::env::args_os().collect();
                 argv.windows(words.len()).any(|w| w == words)

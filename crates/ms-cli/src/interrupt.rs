@@ -49,6 +49,9 @@ impl Interrupt {
             let listener = std::thread::Builder::new().name("signals".into());
             // Each in a thread: what the first one has to say may find a stderr that nobody reads, and the second one counts.
             let handle = move |signal| {
+                if signal == SIGXFSZ {
+                    return;
+                }
                 let own = state.clone();
                 if std::thread::Builder::new().spawn(move || own.handle(signal)).is_err() {
                     state.handle(signal);
@@ -79,9 +82,9 @@ impl Interrupt {
         }
     }
 
-    /// Names folders that are made for outputs: those that are empty at a signal go.
-    pub(crate) fn folders(&self, made: &[PathBuf]) {
-        self.lock().folders.extend(made.iter().cloned());
+    /// Names a folder that was made for an output: if it is empty at a signal, it goes.
+    pub(crate) fn folder(&self, made: &Path) {
+        self.lock().folders.insert(made.to_owned());
     }
 
     /// Calls `act` with the number of the first signal. If it returns `true`, the program will end by itself soon, and the
@@ -90,9 +93,10 @@ impl Interrupt {
         self.lock().first = Some(Box::new(act));
     }
 
-    /// Returns only if no signal is ending the process.
-    pub(crate) fn wait_for_end(&self) {
-        drop(self.lock());
+    /// Returns only if no signal is ending the process. From then on one ends it at once, and removes nothing: what was named is
+    /// complete, gone, or another process's by now.
+    pub(crate) fn forget(&self) {
+        *self.lock() = State::default();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -100,9 +104,6 @@ impl Interrupt {
     }
 
     fn handle(&self, signal: i32) {
-        if signal == SIGXFSZ {
-            return;
-        }
         let first = self.lock().first.take();
         if first.is_some_and(|act| act(signal)) {
             return;

@@ -146,8 +146,8 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// [`Error::PeerFailed`] if a rank fails meanwhile.
     fn barrier(&self) -> Result<()>;
-    /// Runs `join`, in which this rank waits for a thread of its own that waits for other ranks; deadlock detection takes
-    /// this wait into account.
+    /// Runs `join`, in which this rank waits for a thread of its own that waits for other ranks. Deadlock detection takes this
+    /// wait into account, and the limit on waiting runs for it: what wraps a communicator hands it on.
     fn joining(&self, join: &mut dyn FnMut()) {
         join();
     }

@@ -26,10 +26,17 @@ struct MadeFolders(Vec<PathBuf>);
 impl MadeFolders {
     /// Makes a folder and those around it that are missing.
     fn make(folder: &Path) -> Result<Self> {
-        let missing =
-            folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
-        let mut made = Self(missing.map(Path::to_path_buf).collect());
-        made.0.reverse();
+        let missing: Vec<&Path> = folder
+            .ancestors()
+            .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+            .collect();
+        let mut made = Self(Vec::new());
+        for folder in missing.into_iter().rev() {
+            // Another process may have been faster, and `new/../there` is there once `new` is.
+            if std::fs::create_dir(folder).is_ok() {
+                made.0.push(folder.to_owned());
+            }
+        }
         std::fs::create_dir_all(folder).map_err(Error::io(folder, "make"))?;
         Ok(made)
     }
@@ -49,8 +56,10 @@ impl Unfinished {
     /// [`Error`] if the folder or the file cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<(Self, File)> {
         let path = path.into();
-        // Known now, not when everything is written. A file would take the name of a device.
-        if let Some(other) = std::fs::metadata(&path).ok().filter(|there| !there.is_file()) {
+        // Known now, not when everything is written. A file would take the name of a device, or of what leads to an open file.
+        let leads_to_open = std::fs::read_link(&path).is_ok_and(|to| to.starts_with("/proc"));
+        let is_file = |there: &std::fs::Metadata| there.is_file() && !leads_to_open;
+        if let Some(other) = std::fs::metadata(&path).ok().filter(|there| !is_file(there)) {
             let device = || std::io::Error::other("expected a file or nothing, found a pipe or device");
             let source = if other.is_dir() { ErrorKind::IsADirectory.into() } else { device() };
             return Err(Error { path, action: "create", source });

@@ -540,7 +540,6 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, o: &Options, args: 
         return Err(anyhow::anyhow!("{} is not a checkpoint and is not replaced", request.save.display()))
             .hint("remove it yourself, or save elsewhere");
     }
-    ms_cli::make_parent(&request.save)?;
     if let Some(free) = ms_cli::free_bytes(&request.save).filter(|&free| free < plan.bytes()) {
         anyhow::bail!(
             "{} {}: the output takes {}, {} are free there",
@@ -555,6 +554,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, o: &Options, args: 
     let options = RunOptions { threads: workers(), sync: request.sync, replace: request.force };
     // Damage must not get a new checksum.
     source.check_sums()?;
+    ms_cli::make_parent(&request.save)?;
     let done = plan.run(source, &request.save, &options, &|n| bar.inc(n));
     bar.finish_and_clear();
     let written = match done {

@@ -106,7 +106,7 @@ impl Folder {
         };
         let paths = entries.map(|entry| Ok(entry.map_err(Error::io(folder))?.path()));
         let mut paths: Vec<PathBuf> = paths.collect::<Result<_>>()?;
-        paths.retain(|path| path.to_string_lossy().ends_with(ENDING));
+        paths.retain(|path| path.to_string_lossy().ends_with(ENDING) && path.is_file());
         paths.sort();
         let mut this = Self::default();
         for (at, path) in paths.into_iter().enumerate() {

@@ -176,37 +176,35 @@ impl Data {
         Ok(Self { sets, wanted: samples, shares, config: data.clone(), micro, data_parallel })
     }
 
-    /// Checks that ranks can share the rows that the run takes after `consumed` samples, as far as their lengths are known. Of
-    /// epochs, which differ in what forms a micro-batch, the first whole one is the last that is looked at.
+    /// Checks that tensor- and context-parallel ranks can share the rows that this data-parallel rank takes after `consumed`
+    /// samples of all, as far as their lengths are known. Epochs differ in what forms a micro-batch: as many micro-batches are
+    /// looked at as two of them have.
     fn check_shares(&self, which: usize, consumed: u64) -> ms_trainer::Result<()> {
         let TokenShares { pieces, cp, tp } = self.shares;
         let Some(set) = self.sets[which].as_ref().filter(|_| self.config.layout == RowLayout::Packed) else {
             return Ok(());
         };
-        let (size, kind) = (self.data_parallel.size, self.config.sampler);
-        let chunk = (self.micro * size) as u64;
+        let chunk = (self.micro * self.data_parallel.size) as u64;
         let taken = (self.wanted[which].saturating_sub(consumed) / chunk).min(2 * (set.len() / chunk));
         if pieces * tp == 1 || taken == 0 || set.row_tokens(0).is_none() {
             return Ok(());
         }
-        for rank in 0..size {
-            let rank = DataParallelRank { rank, size };
-            for rows in Sampler::new(kind, set.len(), self.micro, rank, consumed)?.take(taken as usize) {
-                let mut batch = 0;
-                for &index in &rows {
-                    let Some(tokens) = set.row_tokens(index) else { return Ok(()) };
-                    if !tokens.is_multiple_of(pieces) {
-                        let expected = format!("rows that divide into {pieces} chunks for {cp} ranks");
-                        let found = format!("sample {index} of {tokens} tokens");
-                        return Err(ms_trainer::Error::config("--context-parallel-size", expected, found));
-                    }
-                    batch += tokens / cp;
+        let rows = Sampler::new(self.config.sampler, set.len(), self.micro, self.data_parallel, consumed)?;
+        for rows in rows.take(taken as usize) {
+            let mut batch = 0;
+            for &index in &rows {
+                let Some(tokens) = set.row_tokens(index) else { return Ok(()) };
+                if !tokens.is_multiple_of(pieces) {
+                    let expected = format!("rows that divide into {pieces} chunks for {cp} ranks");
+                    let found = format!("sample {index} of {tokens} tokens");
+                    return Err(ms_trainer::Error::config("--context-parallel-size", expected, found));
                 }
-                if !batch.is_multiple_of(tp) {
-                    let expected = format!("micro-batches whose tokens {tp} ranks can share");
-                    let found = format!("{batch} tokens of samples {rows:?}");
-                    return Err(ms_trainer::Error::config("--sequence-parallel", expected, found));
-                }
+                batch += tokens / cp;
+            }
+            if !batch.is_multiple_of(tp) {
+                let expected = format!("micro-batches whose tokens {tp} ranks can share");
+                let found = format!("{batch} tokens of samples {rows:?}");
+                return Err(ms_trainer::Error::config("--sequence-parallel", expected, found));
             }
         }
         Ok(())
@@ -234,10 +232,12 @@ impl DataSource for Data {
     fn train(&self, consumed: u64) -> ms_trainer::Result<Batches> {
         let hint = "give it a share in --split, and data that is not empty";
         let empty = ms_trainer::Error::DataEnded { split: "training", iteration: 0, hint };
-        // Before the first iteration, whenever the others are taken.
-        for (which, consumed) in [(0, consumed), (1, 0), (2, 0)] {
-            self.check_shares(which, consumed)?;
+        // Before the first iteration, whenever the others are taken. How far a resumed run is with validation is known then.
+        self.check_shares(0, consumed)?;
+        if consumed == 0 {
+            self.check_shares(1, 0)?;
         }
+        self.check_shares(2, 0)?;
         self.batches(0, consumed)?.ok_or(empty)
     }
 

@@ -171,7 +171,8 @@ pub(super) fn count_filled(
     mark: char,
     values: &[Value],
 ) -> Result<()> {
-    let widths = widths_within(what, text, mark)?;
+    // In characters, of which those that fill up have up to four bytes.
+    let widths = widths_within(what, text, mark)?.saturating_mul(if mark == '{' { 4 } else { 1 });
     // Each place may then have any of them; otherwise each has its own.
     let named = mark == '{' || text.contains("%(");
     let (mut sum, mut longest) = (0usize, 0);

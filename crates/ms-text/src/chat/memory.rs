@@ -67,7 +67,13 @@ pub(super) fn add(environment: &mut Environment<'static>) {
 fn of_pairs(state: &mut State, pairs: &Value) -> Result<Value> {
     count_elements(state, 2 * pairs.len().unwrap_or(0))?;
     let pairs = pairs.try_iter()?.map(|pair| match (is_list(&pair), pair.len()) {
-        (true, Some(2)) => Ok((pair.get_item_by_index(0)?, pair.get_item_by_index(1)?)),
+        (true, Some(2)) => match pair.get_item_by_index(0)? {
+            key if key.kind() == ValueKind::Map || is_list(&key) => Err(wrong(format!(
+                "dict: expected keys that are no lists, tuples or dicts, found a {}",
+                key.kind()
+            ))),
+            key => Ok((key, pair.get_item_by_index(1)?)),
+        },
         _ => Err(wrong(format!("dict: expected pairs of a key and a value, found {}", pair.kind()))),
     });
     Ok(Value::from_object(pairs.collect::<Result<IndexMap<Value, Value>>>()?))

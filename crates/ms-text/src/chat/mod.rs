@@ -10,6 +10,7 @@ mod operators;
 mod order;
 mod python;
 mod source;
+mod tags;
 mod texts;
 
 use crate::{Error, Result, python_json};

@@ -4,6 +4,7 @@ use super::code::{WORDS, brackets, is_of_word, parts, text_length, word};
 use super::memory::KEPT;
 use super::nothing::{IN_TURN, TEXT};
 use super::operators::{inner, replaced};
+use super::tags::{code_end, comment_end, opening, raw_end};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -47,12 +48,13 @@ pub(super) fn prepared(source: &str) -> Result<(String, Vec<usize>), String> {
         let shown = if after_trim { before.trim_start() } else { before };
         bodies.add(if tag[2..].starts_with('-') { shown.trim_end() } else { shown });
         let length = match &tag[..2] {
-            "{#" => tag.find("#}").map(|end| end + 2),
+            "{#" => comment_end(tag).map(|end| end + 2),
             opening => code_end(&tag[2..], if opening == "{%" { "%}" } else { "}}" }).map(|end| end + 4),
         };
         let (tag, behind) = tag.split_at(length.unwrap_or(tag.len()));
         rest = behind;
-        after_trim = length.is_some() && tag[..tag.len() - 2].ends_with('-');
+        // Not what controls the blanks before it.
+        after_trim = length.is_some() && tag.len() > 5 && tag[..tag.len() - 2].ends_with('-');
         if tag.starts_with("{#") {
             out.push_str(tag);
             continue;
@@ -77,11 +79,7 @@ pub(super) fn prepared(source: &str) -> Result<(String, Vec<usize>), String> {
             }
         }
         if length.is_some() && tag.starts_with("{%") && words(tag) == "raw" {
-            let end = rest
-                .match_indices("{%")
-                .map(|(at, _)| at)
-                .find(|at| rest[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("endraw"));
-            let (text, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            let (text, behind) = rest.split_at(raw_end(rest).unwrap_or(rest.len()));
             out.push_str(text);
             bodies.add(text);
             rest = behind;
@@ -126,12 +124,6 @@ impl Bodies {
             _ => (None, None),
         }
     }
-}
-
-/// Where the first tag begins.
-fn opening(text: &str) -> Option<usize> {
-    let mut places = text.match_indices('{').map(|(at, _)| at);
-    places.find(|at| matches!(text.as_bytes().get(at + 1), Some(b'%' | b'{' | b'#')))
 }
 
 /// What stands in a tag, without what controls the blanks around it.
@@ -324,25 +316,6 @@ fn stepped(tag: &str) -> Option<(usize, Range<usize>)> {
 
 /// Words between values.
 const OPERATORS: [&str; 8] = ["and", "or", "not", "in", "is", "if", "elif", "else"];
-
-/// Where code ends: the first `end` outside of texts and braces.
-fn code_end(code: &str, end: &str) -> Option<usize> {
-    let (mut at, mut depth) = (0, 0);
-    while let Some(c) = code[at..].chars().next() {
-        match c {
-            '\'' | '"' => {
-                at += text_length(&code[at..])?;
-                continue;
-            }
-            '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            _ if code[at..].starts_with(end) => return Some(at),
-            _ => {}
-        }
-        at += c.len_utf8();
-    }
-    None
-}
 
 /// Code with a filter in place of each `%` that may format.
 fn formatted(tag: &str) -> String {

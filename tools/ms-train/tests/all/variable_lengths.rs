@@ -111,7 +111,7 @@ fn a_row_that_ranks_cannot_share_is_named_before_the_first_iteration() {
         assert_eq!(code, Some(0), "{message}");
         std::fs::remove_file(&metrics).unwrap();
     }
-    // In a permuted order, of more rows than the run takes; the last of seven fills no chunk of two ranks.
+    // In a permuted order, of more rows than the run takes.
     samples(dir.path(), [8, 8, 8, 8, 7, 8, 7]);
     for flags in ["--dataloader-type cyclic", "--dataloader-type cyclic --no-data-sharding"] {
         let flags = format!("--tp 2 --sequence-parallel {flags}");
@@ -120,4 +120,9 @@ fn a_row_that_ranks_cannot_share_is_named_before_the_first_iteration() {
         let done = std::fs::read_to_string(&metrics).unwrap_or_default();
         assert!(!done.contains("lm loss"), "{flags}: an iteration ran: {done}");
     }
+    // The last of seven fills no chunk of two data-parallel ranks, so that no shard has it.
+    samples(dir.path(), [8, 8, 8, 8, 8, 8, 7]);
+    let two = "--tp 2 --sequence-parallel --nproc-per-node 4 --global-batch-size 2 --dataloader-type cyclic";
+    let (code, message) = trained(two, 4);
+    assert_eq!(code, Some(0), "{message}");
 }
