@@ -184,4 +184,13 @@ mod tests {
         drop(folder);
         assert_eq!(std::fs::read_dir(dir.path().join("save")).unwrap().count(), 1);
     }
+
+    #[test]
+    fn folders_that_others_made_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("there")).unwrap();
+        drop(Claim::new(&dir.path().join("new/../there/out"), &Interrupt::default()).unwrap());
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["there"]);
+    }
 }

@@ -225,6 +225,28 @@ mod tests {
         let refused = write_file(&link, b"x").unwrap_err().to_string();
         assert!(refused.ends_with("link: expected a file or nothing, found a pipe or device"), "{refused}");
         assert!(link.is_symlink() && std::fs::read_dir(dir.path()).unwrap().count() == 1);
+        // As /dev/stdout is, here of a file that is open.
+        let file = File::create(dir.path().join("file")).unwrap();
+        let standard = dir.path().join("stdout");
+        let open = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        if Path::new(&open).exists() {
+            std::os::unix::fs::symlink(open, &standard).unwrap();
+            let refused = write_file(&standard, b"x").unwrap_err().to_string();
+            assert!(
+                refused.ends_with("stdout: expected a file or nothing, found a pipe or device"),
+                "{refused}"
+            );
+            assert!(standard.is_symlink());
+        }
+    }
+
+    #[test]
+    fn folders_that_others_made_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("there")).unwrap();
+        drop(Unfinished::create(dir.path().join("new/../there/out")).unwrap());
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["there"]);
     }
 
     #[test]
