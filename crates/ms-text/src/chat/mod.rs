@@ -1,5 +1,6 @@
 //! Chat templates of Hugging Face folders.
 
+mod arguments;
 mod arithmetic;
 mod code;
 mod limits;

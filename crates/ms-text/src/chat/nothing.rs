@@ -4,8 +4,8 @@
 //! # Source
 //! Jinja 3.1, `Undefined` of `runtime.py`, and `filters.py`.
 
+use super::arguments::named;
 use super::memory::{add_counted, add_of_lists, count, count_elements};
-use super::order::named;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 use std::sync::Arc;
