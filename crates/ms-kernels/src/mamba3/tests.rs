@@ -52,22 +52,29 @@ fn reference(shape: &Shape, all: &[f64], borders: &[usize]) -> Vec<f64> {
             }
             row
         };
-        for t in pair[0]..pair[1] {
-            for (to, i) in (0..r).flat_map(|to| (0..p).map(move |i| (to, i))) {
+        let keys: Vec<Vec<f64>> = (pair[0]..pair[1])
+            .flat_map(|u| (0..r).map(move |rank| (u, rank)))
+            .map(|(u, rank)| turned(o.b, o.b_bias, u, rank))
+            .collect();
+        for (t, to) in (pair[0]..pair[1]).flat_map(|t| (0..r).map(move |to| (t, to))) {
+            let q = turned(o.c, o.c_bias, t, to);
+            // What each key up to here weighs.
+            let (mut weights, mut decay) = (Vec::new(), 0.0);
+            for u in (pair[0]..=t).rev() {
+                let later = if u < t { step(u + 1) * (1.0 - end(u + 1)) } else { 0.0 };
+                for rank in 0..r {
+                    let k = &keys[(u - pair[0]) * r + rank];
+                    let score: f64 = q.iter().zip(k).map(|(a, b)| a * b).sum();
+                    weights.push((u, rank, score * (step(u) * end(u) + later) * f64::exp(decay)));
+                }
+                decay += log_a(u);
+            }
+            for i in 0..p {
                 let value = |t: usize, rank: usize| {
                     o.x[(t * heads + n) * p + i] * factor(o.rank_x, (n * r + rank) * p + i)
                 };
-                let q = turned(o.c, o.c_bias, t, to);
-                let mut sum = o.d[n] * value(t, to);
-                for u in pair[0]..=t {
-                    let later = if u < t { step(u + 1) * (1.0 - end(u + 1)) } else { 0.0 };
-                    let decay: f64 = (u + 1..=t).map(log_a).sum();
-                    for rank in 0..r {
-                        let k = turned(o.b, o.b_bias, u, rank);
-                        let score: f64 = q.iter().zip(&k).map(|(a, b)| a * b).sum();
-                        sum += score * (step(u) * end(u) + later) * decay.exp() * value(u, rank);
-                    }
-                }
+                let inner: f64 = weights.iter().map(|&(u, rank, weight)| weight * value(u, rank)).sum();
+                let sum = o.d[n] * value(t, to) + inner;
                 let gate = o.z[(t * heads + n) * p + i] * factor(o.rank_z, (n * r + to) * p + i);
                 y[(t * heads + n) * p + i] += sum * gate * sig(gate) * factor(o.rank_o, (n * r + to) * p + i);
             }
