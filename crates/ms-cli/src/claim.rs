@@ -53,8 +53,9 @@ impl Claim {
     /// if nothing is written.
     ///
     /// # Errors
-    /// If another process holds it, or the folder cannot be written.
+    /// If another process holds it, or the folder cannot be written; [`Usage`] for `-`.
     pub fn new(output: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        no_stream(output)?;
         let name = output.file_name().with_context(|| format!("{}: not a name", output.display()))?;
         let made = Made::new(output.parent().unwrap_or(Path::new("")), interrupt)?;
         let path = output.with_file_name(format!(".{}.lock", name.to_string_lossy()));
@@ -66,6 +67,7 @@ impl Claim {
     /// # Errors
     /// As [`Claim::new`].
     pub fn folder(folder: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        no_stream(folder)?;
         let made = Made::new(folder, interrupt)?;
         let path = folder.join(".lock");
         Self::lock(&path, folder, interrupt, made)
@@ -89,6 +91,16 @@ impl Claim {
             }
         }
     }
+}
+
+/// Checks that an output is not `-`, which elsewhere is stdout.
+fn no_stream(output: &Path) -> Result<(), Usage> {
+    if output.as_os_str() == "-" {
+        crate::refuse!(
+            "-: expected the name of an output, which this one does not send to stdout\nhint: ./- names it"
+        );
+    }
+    Ok(())
 }
 
 #[cfg(unix)]

@@ -73,6 +73,7 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
         out.flush()?;
         std::process::exit(0);
     }
+    let argv = command_in_front(&command, argv);
     let matches = telling(command).try_get_matches_from(argv);
     match matches.and_then(|matches| C::from_arg_matches(&matches)) {
         Ok(parsed) => Ok(parsed),
@@ -87,6 +88,24 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
             std::process::exit(0);
         }
     }
+}
+
+/// The arguments with the command before those of [`Common`]: a program with flags of its own does not take those there.
+fn command_in_front(command: &clap::Command, mut argv: Vec<OsString>) -> Vec<OsString> {
+    let mut at = 1;
+    while let Some(word) = argv.get(at).and_then(|arg| arg.to_str()) {
+        match word {
+            "--json" | "-q" | "--quiet" | "-v" | "--verbose" => at += 1,
+            "--log-format" => at += 2,
+            _ if word.starts_with("--log-format=") => at += 1,
+            _ if command.find_subcommand(word).is_some() => {
+                argv[1..=at].rotate_right(1);
+                return argv;
+            }
+            _ => return argv,
+        }
+    }
+    argv
 }
 
 /// The command with values that may begin with a minus: `--rows -1` is a mistake about `--rows`, not an unknown flag. Of a

@@ -30,7 +30,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use ms_cli::megatron::{Line, Program, answer, parse_or_exit};
+use ms_cli::megatron::{Line, Program, answer, parse_or_exit, take_words};
 use ms_cli::{ResultHint as _, Usage, refuse};
 use options::Options;
 
@@ -56,14 +56,23 @@ pub fn line() -> &'static Line {
     LINE.get_or_init(|| Line::new::<Options>(Program::Convert, "ms-convert", ABOUT))
 }
 
+/// Whether a word behind others, or among flags, is a command, a form or a folder of a command.
+fn is_own(before: &[OsString], word: &str) -> bool {
+    match before.first().map(|first| first.to_string_lossy()).as_deref() {
+        None => ["inspect", "diff", "verify"].contains(&word) || request::form(word).is_ok(),
+        Some("diff") => before.len() < 3,
+        Some("inspect" | "verify") => before.len() < 2,
+        Some(_) => before.len() < 2 && request::form(word).is_ok(),
+    }
+}
+
 /// Runs the program with the arguments after its name.
 ///
 /// # Errors
 /// Wrong usage, and whatever stops a conversion.
 pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
     answer(line(), &argv)?;
-    let leading = argv.iter().take_while(|a| !a.to_string_lossy().starts_with('-')).count();
-    let words: Vec<OsString> = argv.drain(..leading).collect();
+    let words = take_words(line(), &mut argv, usize::MAX, is_own)?;
     let script = if words.is_empty() { scripts::deepseek3(&argv)? } else { None };
     if let Some(script) = &script {
         argv.clone_from(&script.left);

@@ -105,20 +105,27 @@ pub(crate) struct Request {
     pub(crate) sync: bool,
 }
 
+/// The form that a word names.
+///
+/// # Errors
+/// [`Usage`] for other words.
+pub(crate) fn form(word: &str) -> Result<Form, Usage> {
+    Ok(match word {
+        "hf" => Form::Hf,
+        "mcore" => Form::Mcore,
+        "legacy" => Form::Legacy,
+        "torch_dist" => Form::TorchDist,
+        other => refuse!(
+            "unknown form '{other}'\nhint: expected hf, mcore, torch_dist or legacy, as in ms-convert hf mcore"
+        ),
+    })
+}
+
 /// A conversion named by FROM and TO.
 ///
 /// # Errors
 /// [`Usage`] for unknown forms and missing folders.
 pub(crate) fn from_words(from: &str, to: &str, o: &Options) -> Result<Request, Usage> {
-    let form = |word: &str| match word {
-        "hf" => Ok(Form::Hf),
-        "mcore" => Ok(Form::Mcore),
-        "legacy" => Ok(Form::Legacy),
-        "torch_dist" => Ok(Form::TorchDist),
-        other => Err(Usage(format!(
-            "unknown form '{other}'\nhint: expected hf, mcore, torch_dist or legacy, as in ms-convert hf mcore"
-        ))),
-    };
     let (from, mut to) = (form(from)?, form(to)?);
     match o.writing.format.as_deref() {
         Some("safetensors") if to == Form::Mcore => to = Form::Sharded,

@@ -101,7 +101,7 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
         Some(path) => Some(read_json(path)?),
         None => source.config_json().cloned(),
     };
-    let config = target_config(&source, request, followed.as_deref().zip(hf_json.as_ref()))?;
+    let mut config = target_config(&source, request, followed.as_deref().zip(hf_json.as_ref()))?;
     let said = hf_json.as_ref().and_then(|j| hf::read_config(j).ok());
     let config_type = said.as_ref().and_then(|c| c.dtype);
     // Rows are left out, or the checkpoint does not have them: nothing is laid out like the original, which has.
@@ -114,6 +114,8 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
         OutputType::Fixed(dtype) => Some(dtype),
         OutputType::OfConfig => config_type,
     };
+    // What describes the weights, here and in the files, names their type.
+    config.dtype = fixed.or(config.dtype);
     let stored: BTreeMap<String, DType> = source.tensors().map(|(n, _, d)| (n.to_owned(), d)).collect();
     let dtype_of = |name: &str| match fixed {
         Some(dtype) => Ok(dtype),
@@ -385,7 +387,7 @@ fn add_companions(
         None if request.to != Form::Hf && config.family.model_type().is_none() => {}
         None => {
             // Slots without a layer are of the cut, not of the model.
-            let model = ModelConfig { dtype: fixed.or(config.dtype), empty_slots: 0, ..config.clone() };
+            let model = ModelConfig { empty_slots: 0, ..config.clone() };
             let made = hf::write_config(&model, hf::Dialect::V4)?;
             plan.texts.push(("config.json".into(), pretty(&made)));
         }
@@ -412,7 +414,6 @@ fn add_companions(
             let codes = request.to == Form::Hf
                 && json.as_object_mut().is_some_and(|fields| fields.remove("quantization_config").is_some());
             let other_type = fixed.is_some_and(|d| Some(d) != stated);
-            let other_type = other_type && request.to == Form::Hf;
             if other_type || other_tie || codes || !counts.is_empty() {
                 if other_tie {
                     json["tie_word_embeddings"] = json!(config.tied);

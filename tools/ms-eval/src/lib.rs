@@ -61,7 +61,9 @@ pub fn line() -> &'static Line {
 /// # Errors
 /// If a flag is wrong, the model, tokenizer or data cannot be read, or scores cannot be written.
 pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
-    let Some((mut tasks, args)) = begin(line(), usize::MAX)? else { return Ok(()) };
+    let Some((mut tasks, args)) = begin(line(), usize::MAX, |word| Task::of(word).is_ok())? else {
+        return Ok(());
+    };
     let o: Options = args.read()?;
     if let ([word, ..], false) = (&tasks[..], o.asked.tasks.is_empty()) {
         refuse!("--task: cannot be combined with the command {word}");

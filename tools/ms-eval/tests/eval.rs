@@ -66,6 +66,9 @@ fn what_changes_nothing_is_said_and_two_ways_to_name_a_task_are_refused() {
     assert!(harness.contains("--max-new-tokens has no effect: mmlu is scored by likelihood"), "{harness}");
     assert!(harness.contains("--no-chat-template has no effect: mmlu's prompts are plain"), "{harness}");
     assert!(!said(&["mmlu", "--max-new-tokens", "1"]).contains("has no effect"));
+    let behind = run(&["--json", "-q", "mmlu", "--max-new-tokens", "1"]).success();
+    let report: Value = serde_json::from_slice(&behind.get_output().stdout).unwrap();
+    assert_eq!(report["question_n"].as_u64(), Some(14));
     let failed = run(&["mmlu", "--task", "boolq"]).code(2);
     let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
     assert!(said.contains("--task: cannot be combined with the command mmlu"), "{said}");

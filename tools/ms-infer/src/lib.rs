@@ -44,12 +44,15 @@ pub fn line() -> &'static Line {
     })
 }
 
+/// The commands, of which a line has one or none.
+const COMMANDS: [&str; 3] = ["generate", "chat", "logits"];
+
 /// The program.
 ///
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or input cannot be read.
 pub fn main() -> Result<()> {
-    let Some((words, args)) = begin(line(), 1)? else { return Ok(()) };
+    let Some((words, args)) = begin(line(), 1, |word| COMMANDS.contains(&word))? else { return Ok(()) };
     let command = words.first().map(String::as_str);
     let o: Options = args.read()?;
     if let (Some(word), false) = (command, o.generation.tasks.is_empty()) {

@@ -3,18 +3,18 @@
 use crate::options::Options;
 use crate::setup::{self, Ask};
 use anyhow::{Context, Result, bail, ensure};
-use ms_cli::Usage;
 use ms_cli::megatron::Args;
+use ms_cli::{Usage, refuse};
 use ms_core::DType;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
-use std::io::Write;
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`,
 /// writes `logits` `[B,S,V]` to `--output`: float64 with `--dtype fp64`, else float32;
-/// `--json` says what was written.
+/// `--json` says what was written. `-` is stdin and stdout.
 ///
 /// # Errors
 /// If a file cannot be read or written, or an id is not in the vocabulary.
@@ -23,6 +23,14 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
         Ok(path.as_deref().ok_or_else(|| Usage(format!("{flag} is required: a safetensors file")))?)
     }
     let (input, output) = (need(&o.generation.input, "--input")?, need(&o.generation.output, "--output")?);
+    if is_stream(output) {
+        if args.json() {
+            refuse!("--output -: the logits go to stdout, and so does what --json says; name a file");
+        }
+        if std::io::stdout().is_terminal() {
+            refuse!("--output -: stdout is a terminal; redirect it or name a file");
+        }
+    }
     let (ids, batch, seq) = read_ids(input)?;
     let model = setup::model(o, DType::F32, Ask::Logits(batch, seq))?;
     let vocab = model.config().vocab;
@@ -61,9 +69,20 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Whether a name stands for stdin or stdout.
+fn is_stream(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 fn read_ids(path: &Path) -> Result<(Vec<i32>, usize, usize)> {
-    let name = path.display();
-    let bytes = std::fs::read(path).with_context(|| name.to_string())?;
+    let name = if is_stream(path) { "stdin".into() } else { path.display().to_string() };
+    let bytes = if is_stream(path) {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    let bytes = bytes.with_context(|| name.clone())?;
     let file = SafeTensors::deserialize(&bytes).with_context(|| format!("{name}: not a safetensors file"))?;
     let ids =
         file.tensor("input_ids").with_context(|| format!("{name}: expected a tensor input_ids [B,S]"))?;
@@ -90,5 +109,9 @@ fn read_ids(path: &Path) -> Result<(Vec<i32>, usize, usize)> {
 fn write(path: &Path, dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Result<()> {
     let view = TensorView::new(dtype, shape.to_vec(), bytes)?;
     let file = safetensors::serialize([("logits", view)], None)?;
+    if is_stream(path) {
+        let mut out = std::io::stdout().lock();
+        return Ok(out.write_all(&file).and_then(|()| out.flush())?);
+    }
     Ok(ms_files::write_file(path, &file)?)
 }

@@ -16,8 +16,8 @@ options! {
         pub(crate) ignore_eos: bool = "--ignore-eos", "continue after an end-of-text token", own = own_or("ignore_eos", "false"), by = TEXTS;
         pub(crate) no_echo: bool = "--no-echo", "do not print the prompt before its continuation", own = own_or("no_echo", "false"), by = &[GENERATE];
         pub(crate) bf16: bool = "--bf16", "compute in bfloat16", group = "Precision";
-        pub(crate) input: Option<PathBuf> = "--input", "logits: safetensors file with input_ids [B,S]", own = own("input"), by = &[LOGITS];
-        pub(crate) output: Option<PathBuf> = "--output", "logits: safetensors file for logits [B,S,V]", own = own("output"), by = &[LOGITS];
+        pub(crate) input: Option<PathBuf> = "--input", "logits: safetensors file with input_ids [B,S] (- for stdin)", own = own("input"), by = &[LOGITS];
+        pub(crate) output: Option<PathBuf> = "--output", "logits: safetensors file for logits [B,S,V] (- for stdout)", own = own("output"), by = &[LOGITS];
     }
 }
 

@@ -208,6 +208,30 @@ fn logits_say_what_they_wrote_and_what_the_model_is_not_made_for() {
     assert!(said.contains("--input: sequences of 260 tokens are longer than the 256"), "{said}");
 }
 
+#[test]
+fn logits_go_from_stdin_to_stdout_where_names_are_minus() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let [input, output] = ["ids.safetensors", "out.safetensors"].map(|name| dir.path().join(name));
+    write_ids(&input, &[1, 2, 3], [1, 3]);
+    let run = || {
+        let mut command = ms_infer();
+        // The command behind a flag, too.
+        command.current_dir(dir.path()).args(["-q", "logits", "--load", "."]);
+        command
+    };
+    run().arg("--input").arg(&input).arg("--output").arg(&output).assert().success();
+    let piped = run().args(["--input", "-", "--output", "-"]).pipe_stdin(&input).unwrap().assert().success();
+    assert!(piped.get_output().stdout == std::fs::read(&output).unwrap());
+    assert!(!dir.path().join("-").exists());
+    let refused = run().args(["--json", "--input", "-", "--output", "-"]).assert().code(2);
+    let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(said.contains("--output -: the logits go to stdout, and so does what --json says"), "{said}");
+    let refused = run().args(["--input", "-", "--output", "-"]).write_stdin("{}").assert().code(1);
+    let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(said.contains("stdin: not a safetensors file"), "{said}");
+}
+
 /// Puts one value that is not a number into the weights of a model.
 fn break_a_weight(dir: &Path) {
     let path = dir.join("model.safetensors");

@@ -204,7 +204,7 @@ fn merge_cat_info_and_verify_agree() {
     assert_eq!(merge(false).status.code(), Some(1), "it is there already");
     assert!(merge(true).status.success());
     let set = IndexedDataset::open(&part).unwrap();
-    let info = tool().arg("info").arg(&all).arg("--json").output().unwrap();
+    let info = tool().args(["--json", "-q", "--log-format", "json", "info"]).arg(&all).output().unwrap();
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
     assert_eq!((&info["sequences"], &info["tokens"]), (&(set.len() * 2).into(), &(set.tokens() * 2).into()));
     let rows = tool().arg("cat").arg(&all).output().unwrap();

@@ -27,7 +27,7 @@ use std::io::IsTerminal;
 /// # Errors
 /// What went wrong; [`Usage`] for a command line that makes no sense.
 pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
-    let Some((_, args)) = begin(line(), 0)? else { return Ok(()) };
+    let Some((_, args)) = begin(line(), 0, |_| false)? else { return Ok(()) };
     match resolve(&args, &args.read()?, !std::io::stdout().is_terminal())? {
         Job::Merge { folder, words, prefix, force } => {
             merge::run(&args, &folder, &words, &prefix, force, interrupt)

@@ -83,13 +83,21 @@ pub(crate) struct Encode {
     pub(crate) special: bool,
 }
 
+/// A token's id; `None`: those of stdin.
+pub(crate) type Id = Option<u32>;
+
+fn id(text: &str) -> Result<Id, std::num::ParseIntError> {
+    if text == "-" { Ok(None) } else { text.parse().map(Some) }
+}
+
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Decode {
     #[command(flatten)]
     pub(crate) folder: Folder,
-    /// Token ids (default: from stdin, separated by spaces, commas or line ends)
-    pub(crate) ids: Vec<u32>,
+    /// Token ids (- or none: from stdin, separated by spaces, commas or line ends)
+    #[arg(value_parser = id)]
+    pub(crate) ids: Vec<Id>,
     /// Leave out special tokens
     #[arg(long)]
     pub(crate) skip_special: bool,

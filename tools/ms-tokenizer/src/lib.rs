@@ -73,9 +73,13 @@ fn encode(args: &Encode, json: bool) -> Result<()> {
 
 fn decode(args: &Decode, json: bool) -> Result<()> {
     let tokenizer = Tokenizer::load_kept(&args.folder.tokenizer, ms_cli::tokenizer_cache().as_deref())?;
-    let mut ids = args.ids.clone();
+    let mut ids: Vec<u32> = args.ids.iter().copied().flatten().collect();
+    let asked = ids.len() < args.ids.len();
+    if asked && args.ids.len() > 1 {
+        refuse!("-: expected it alone, or ids without it");
+    }
     if ids.is_empty() {
-        if std::io::stdin().is_terminal() {
+        if !asked && std::io::stdin().is_terminal() {
             refuse!("no ids: name them, or pipe them in");
         }
         let mut text = String::new();

@@ -30,8 +30,20 @@ fn a_trained_folder_encodes_and_decodes() {
     let folder = train(dir.path());
     let ids = tool().args(["encode", "--tokenizer", &folder]).write_stdin("Some words, é").output().unwrap();
     assert!(ids.status.success(), "{}", text(&ids.stderr));
-    let back = tool().args(["decode", "-t", &folder]).write_stdin(ids.stdout).output().unwrap();
-    assert_eq!(text(&back.stdout), "Some words, é\n");
+    for stdin in [&[][..], &["-"]] {
+        let mut decode = tool();
+        let back = decode
+            .args(["decode", "-t", &folder])
+            .args(stdin)
+            .write_stdin(ids.stdout.clone())
+            .output()
+            .unwrap();
+        assert_eq!(text(&back.stdout), "Some words, é\n");
+    }
+    let mixed = tool().args(["decode", "-t", &folder, "5", "-"]).write_stdin("5").output().unwrap();
+    assert_eq!((mixed.status.code(), text(&mixed.stderr).contains("-: expected it alone")), (Some(2), true));
+    let into = tool().args(["train", "--vocab-size", "280", "-o", "-", &folder]).output().unwrap();
+    assert_eq!((into.status.code(), text(&into.stderr).contains("./- names it")), (Some(2), true));
     let json =
         tool().args(["encode", "--lines", "--json", "-t", &folder]).write_stdin("a\nb\n").output().unwrap();
     assert_eq!(text(&json.stdout).lines().count(), 2);

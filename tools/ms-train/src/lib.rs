@@ -18,7 +18,7 @@ mod report;
 mod safeguards;
 
 use anyhow::Result;
-use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit};
+use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit, take_words};
 use ms_cli::{env_vars, refuse};
 use ms_core::{Arena, DType, Tensor};
 use ms_dist::{Fabric, ParallelCtx, ReduceOp};
@@ -88,9 +88,9 @@ pub fn line() -> &'static Line {
 /// Whatever stops a run; the exit code follows from the kind of error.
 pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let parity = argv.first().is_some_and(|word| word == "parity");
+    let parity =
+        !take_words(line(), &mut argv, 0, |before, word| before.is_empty() && word == "parity")?.is_empty();
     if parity {
-        argv.remove(0);
         if argv.iter().any(|word| word == "--help" || word == "-h") {
             std::io::Write::write_all(&mut std::io::stdout().lock(), ABOUT_PARITY.as_bytes())?;
             return Ok(());

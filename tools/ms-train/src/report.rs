@@ -128,6 +128,9 @@ pub(crate) fn check(resolved: &Resolved) -> Result<()> {
         refuse!("{flag} {}: expected {wanted}, found {found}{at}", path.display())
     };
     if let Some(path) = &config.logging.metrics_file {
+        if path.as_os_str() == "-" {
+            refuse!("--metrics-file -: expected the name of a file, beside which that of validations goes");
+        }
         wants("--metrics-file", path, "a file")?;
     }
     if config.profile.is_some() {

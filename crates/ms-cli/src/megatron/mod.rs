@@ -23,6 +23,6 @@ pub use common::ConfigFile;
 pub use convert::did_you_mean;
 pub use help::{command, long_help, model_help, reference_page, short_help, upstream_help, word_help, words};
 pub use options::{Entry, Field, Found, Given, Options, Own, Reader, Scalar, Unset, own, own_of, own_or};
-pub use parse::{answer, begin, parse, parse_or_exit};
+pub use parse::{answer, begin, parse, parse_or_exit, take_words};
 pub use range::Range;
 pub use table::{Arity, Flag, Line, Program, Status, Upstream, ValueKind, Versions, Warns, elsewhere_table};

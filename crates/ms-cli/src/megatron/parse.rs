@@ -48,21 +48,12 @@ where
             refuse!("unexpected word '{token}'{}", values_hint(&argv[..at - 1], line, upstream));
         };
         let start = at;
-        while at < argv.len() && inline.is_none() && as_flag(&argv[at], line, upstream)?.is_none() {
-            at += 1;
+        if inline.is_none() {
+            at += values_behind(flag, &argv[at..], line, upstream)?;
         }
-        // One value or none: what follows belongs to the line, not to the flag.
-        let several = line.program == Program::Preprocess && flag.flag == "--input";
-        let most = match flag.arity {
-            Arity::Zero => 0,
-            Arity::One if several => at - start,
-            Arity::One | Arity::Optional => 1,
-            Arity::Any | Arity::Some => at - start,
-        };
-        at = at.min(start + most);
         let values: Vec<&str> =
             inline.map_or_else(|| argv[start..at].iter().map(String::as_str).collect(), |v| vec![v]);
-        let value = if several && values.len() > 1 {
+        let value = if takes_several(flag, line) && values.len() > 1 {
             args.extend_upstream("--input: upstream takes one file or folder".to_owned());
             Value::Array(values.into_iter().map(Value::from).collect())
         } else {
@@ -85,18 +76,84 @@ where
     Ok(args)
 }
 
-/// What this process was called with: leading words, `most` at the most, and the flags behind them. What is asked of the program
-/// itself, and `--explain` (`None`: nothing is left to do), is answered then, what is refused has been, and messages go where
-/// the flags say.
+/// Whether a flag takes all words behind it although upstream's takes one.
+fn takes_several(flag: &Flag, line: &Line) -> bool {
+    line.program == Program::Preprocess && flag.flag == "--input"
+}
+
+/// How many of the words behind a flag are its values.
+fn values_behind(
+    flag: &Flag,
+    behind: &[String],
+    line: &'static Line,
+    upstream: Upstream,
+) -> Result<usize, Usage> {
+    // One value or none: what follows belongs to the line, not to the flag.
+    let most = match flag.arity {
+        Arity::Zero => 0,
+        Arity::One | Arity::Optional if !takes_several(flag, line) => 1,
+        _ => usize::MAX,
+    };
+    let mut count = 0;
+    while count < most.min(behind.len()) && as_flag(&behind[count], line, upstream)?.is_none() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Takes a program's own words out of its arguments: those in front, `most` at the most, and of those that are no flag's value the
+/// ones that `takes`, which is told the words before.
+///
+/// # Errors
+/// As [`answer`].
+pub fn take_words(
+    line: &'static Line,
+    argv: &mut Vec<OsString>,
+    most: usize,
+    takes: impl Fn(&[OsString], &str) -> bool,
+) -> Result<Vec<OsString>, Usage> {
+    let in_front = argv.iter().take(most).take_while(|word| !word.to_string_lossy().starts_with('-')).count();
+    let mut words: Vec<OsString> = argv.drain(..in_front).collect();
+    let texts: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let upstream = upstream_of(&texts)?;
+    let (mut at, mut rest) = (0, Vec::with_capacity(argv.len()));
+    while at < texts.len() {
+        let start = at;
+        at += 1;
+        match as_flag(&texts[start], line, upstream) {
+            // The parser says what is wrong, and of other programs' flags nobody knows the values.
+            Err(_) => at = texts.len(),
+            Ok(Some((_, Some(_)))) => {}
+            Ok(Some((flag, None))) => at += values_behind(flag, &texts[at..], line, upstream).unwrap_or(0),
+            Ok(None) if takes(&words, &texts[start]) => {
+                words.push(argv[start].clone());
+                continue;
+            }
+            Ok(None) => {}
+        }
+        rest.extend_from_slice(&argv[start..at]);
+    }
+    *argv = rest;
+    Ok(words)
+}
+
+/// What this process was called with: words in front, `most` at the most, or those among the flags that it `knows`, and the flags.
+/// What is asked of the program itself, and `--explain` (`None`: nothing is left to do), is answered then, what is refused has
+/// been, and messages go where the flags say.
 ///
 /// # Errors
 /// As [`parse_or_exit`] and [`Args::check`].
-pub fn begin(line: &'static Line, most: usize) -> anyhow::Result<Option<(Vec<String>, Args)>> {
-    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+pub fn begin(
+    line: &'static Line,
+    most: usize,
+    knows: impl Fn(&str) -> bool,
+) -> anyhow::Result<Option<(Vec<String>, Args)>> {
+    let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
     answer(line, &argv)?;
-    let word = |word: &OsString| word.to_str().filter(|word| !word.starts_with('-')).map(str::to_owned);
-    let words: Vec<String> = argv.iter().take(most).map_while(word).collect();
-    let args = parse_or_exit(line, &argv[words.len()..])?;
+    let words = take_words(line, &mut argv, most, |before, word| before.len() < most && knows(word))?;
+    let words: Vec<String> =
+        words.iter().map(|word| utf8(word).map(str::to_owned)).collect::<Result<_, _>>()?;
+    let args = parse_or_exit(line, &argv)?;
     if args.explains()? {
         return Ok(None);
     }

@@ -422,3 +422,26 @@ fn what_was_given_is_a_line_for_a_shell_that_says_the_same() {
     assert_eq!(again.record(), args.record());
     assert_eq!(train(&["--spec", "it's"]).to_shell(), r"--spec 'it'\''s'");
 }
+
+#[test]
+fn a_programs_own_words_stand_in_front_or_among_its_flags() {
+    let words = |most: usize, line: &str| {
+        let mut argv: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
+        let knows =
+            |before: &[std::ffi::OsString], word: &str| before.len() < 2 && ["run", "a"].contains(&word);
+        let words = take_words(trainer(), &mut argv, most, knows).unwrap();
+        [words, argv].map(|words| words.join(std::ffi::OsStr::new(" ")).into_string().unwrap())
+    };
+    for (most, line, own, left) in [
+        (2, "run any --lr 1", "run any", "--lr 1"),
+        (1, "run a b --lr 1", "run a", "b --lr 1"),
+        (0, "--json run --lr 1 a --swiglu run", "run a", "--json --lr 1 --swiglu run"),
+        // Values of flags are none, whatever they are called.
+        (2, "--spec run --data-path a run --lr=1 run", "run", "--spec run --data-path a run --lr=1"),
+        (2, "--json other", "", "--json other"),
+        // What an unknown flag takes is not known.
+        (2, "--unheard-of run", "", "--unheard-of run"),
+    ] {
+        assert_eq!(words(most, line), [own, left], "{line}");
+    }
+}

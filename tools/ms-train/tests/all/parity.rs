@@ -13,7 +13,8 @@ const EXPERTS: &str = "--num-experts 64 --moe-router-topk 8 --moe-ffn-hidden-siz
     --moe-router-load-balancing-type aux_loss";
 
 fn parity(flags: &str) -> Value {
-    let out = ms_train().arg("parity").args(flags.split_whitespace()).arg("--json").assert().success();
+    // The word may stand behind flags, too.
+    let out = ms_train().args(["--json", "parity"]).args(flags.split_whitespace()).assert().success();
     serde_json::from_slice(&out.get_output().stdout).unwrap()
 }
 
