@@ -30,11 +30,28 @@ impl Search {
             custom: read("ASCEND_CUSTOM_OPP_PATH")
                 .map(|v| v.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect())
                 .unwrap_or_default(),
-            prefixes: ["/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest"]
-                .map(PathBuf::from)
-                .to_vec(),
+            prefixes: installed(Path::new("/usr/local/Ascend")),
         }
     }
+}
+
+/// Where toolkits are installed in `root`: 9.x in `cann`, or `cann-VERSION`, of which the newest comes first; 8.1 in
+/// `ascend-toolkit/latest`.
+fn installed(root: &Path) -> Vec<PathBuf> {
+    let numbers = |version: &str| -> Vec<u64> {
+        version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+    };
+    let names = std::fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| e.file_name().into_string().ok());
+    let mut versions: Vec<_> =
+        names.filter_map(|name| Some((numbers(name.strip_prefix("cann-")?), name))).collect();
+    versions.sort();
+    let versions = versions.into_iter().rev().map(|(_, name)| name);
+    let all = ["cann".to_owned()].into_iter().chain(versions).chain(["ascend-toolkit/latest".to_owned()]);
+    all.map(|name| root.join(name)).collect()
 }
 
 /// What became of one library.
@@ -310,5 +327,25 @@ impl Cann {
             operators.extend(find(name, search, &mut report));
         }
         Ok(Cann::fill(Libraries { runtime, operators, missing: Vec::new(), count: 0 }, report))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn toolkits_are_looked_for_where_they_are_installed_the_newest_first() {
+        let root = tempfile::tempdir().unwrap();
+        let relative = || -> Vec<String> {
+            let all = installed(root.path());
+            all.iter().map(|p| p.strip_prefix(root.path()).unwrap().display().to_string()).collect()
+        };
+        assert_eq!(relative(), ["cann", "ascend-toolkit/latest"]);
+        for name in ["cann-9.0.0", "cann-8.5.0", "cann-10.0.0-beta.1", "driver", "cann"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        let want = ["cann", "cann-10.0.0-beta.1", "cann-9.0.0", "cann-8.5.0", "ascend-toolkit/latest"];
+        assert_eq!(relative(), want);
     }
 }
