@@ -123,10 +123,11 @@ pub(crate) fn resolve(
         ulysses: context.ulysses(cp),
     };
     let etp = sizes.etp.map_or(String::new(), |etp| format!(", --expert-tensor-parallel-size {etp}"));
+    let mapping = if o.stages_first.value { ", --use-tp-pp-dp-mapping" } else { "" };
     let refused = |e: ms_core::Error| {
         Usage(format!(
             "{said} with --tensor-model-parallel-size {tp}, --context-parallel-size {cp}, \
-                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}{etp}: {e}"
+                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}{etp}{mapping}: {e}"
         ))
     };
     let optimizer = optimizer_sharding(o)?;
@@ -141,15 +142,18 @@ pub(crate) fn resolve(
         if sizes.ep > 1 && model.moe.is_none() {
             refuse!("--moe-tp-extend-ep: needs a model with experts (--num-experts)");
         }
-        ms_spec::check_expert_cut(model, sizes.ep, 1).map_err(|e| {
-            Usage(format!(
-                "--moe-tp-extend-ep with --tensor-model-parallel-size {tp} and --expert-model-parallel-size {ep}: {e}"
-            ))
-        })?;
     }
     if o.extended.value {
         check_extended(o, upstream)?;
         (sizes.ep, sizes.etp, numbers) = (1, Some(ep * tp), GridRules::Head);
+    }
+    if o.extend_ep.value || o.extended.value {
+        let flag = if o.extended.value { "--moe-extended-tp" } else { "--moe-tp-extend-ep" };
+        ms_spec::check_expert_cut(model, sizes.ep, sizes.etp.unwrap_or(tp)).map_err(|e| {
+            Usage(format!(
+                "{flag} with --tensor-model-parallel-size {tp} and --expert-model-parallel-size {ep}: {e}"
+            ))
+        })?;
     }
     let grid = parallel(Grid::new(*world, &sizes, numbers).map_err(refused)?)?;
     let stages = stages(o, inputs, model)?;
@@ -445,8 +449,14 @@ pub(crate) fn check(
             "--expert-model-parallel-size: expected 1 for a model without experts (--num-experts), found {found}"
         );
     }
-    ms_spec::check_expert_cut(model, grid.size(Ep), etp)
-        .map_err(|e| usage("--expert-model-parallel-size", &e))?;
+    ms_spec::check_expert_cut(model, grid.size(Ep), etp).map_err(|e| {
+        let flag = match e {
+            ms_spec::Error::Cut { axis: Tp, .. } if etp == tp => "--tensor-model-parallel-size",
+            ms_spec::Error::Cut { axis: Tp, .. } => "--expert-tensor-parallel-size",
+            _ => "--expert-model-parallel-size",
+        };
+        usage(flag, &e)
+    })?;
     Placement::new(model, stages).map_err(|e| {
         let plain = Stages { pp: stages.pp, ..Stages::default() };
         if *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {

@@ -399,3 +399,10 @@ fn a_plan_of_2048_ranks_takes_less_than_a_second_and_next_to_no_memory() {
     println!("{seconds} s of processor time");
     assert!(seconds < most, "{seconds} s of processor time");
 }
+
+#[test]
+fn a_checkpoint_written_beside_training_is_planned_where_weights_come_late() {
+    let flags = "--use-distributed-optimizer --overlap-param-gather --save none --async-save";
+    let found = plan(&format!("{RING} --nproc-per-node 2 {flags}"));
+    assert!(found["ranks"][0]["snapshot_bytes"].as_u64() > Some(0), "{found}");
+}
