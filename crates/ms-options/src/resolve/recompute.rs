@@ -146,6 +146,19 @@ impl ExpertMemoryOptions {
     }
 }
 
+impl RecomputeOptions {
+    /// Recomputes every layer by itself, whatever was given.
+    pub(crate) fn set_uniform(&mut self) {
+        self.granularity = Some("full".to_owned());
+        (self.method, self.layers) = (Some("uniform".to_owned()), Some(1));
+    }
+
+    /// Recomputes no whole layer.
+    pub(crate) fn clear(&mut self) {
+        (self.granularity, self.method, self.layers) = (None, None, None);
+    }
+}
+
 /// Resolves them for `model` on `stages`.
 ///
 /// # Errors

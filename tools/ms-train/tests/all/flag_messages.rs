@@ -354,3 +354,18 @@ fn sizes_are_refused_under_flags_that_can_change_them() {
     // As in upstream, one rank needs no degree.
     planned(hybrid).assert().success();
 }
+
+#[test]
+fn megatrons_files_without_the_state_of_the_optimizer_are_named() {
+    let says = "Megatron's files are written without the state of the optimizer";
+    for (flags, named) in [
+        ("--fp64 --ckpt-format torch", true),
+        ("--optimizer sgd --ckpt-format torch_dist", true),
+        ("--ckpt-format torch", false),
+        ("--fp64", false),
+        ("--fp64 --ckpt-format torch --no-save-optim", false),
+    ] {
+        let said = warnings(&format!("--save none {flags}"));
+        assert_eq!(said.matches(says).count(), usize::from(named), "{flags}: {said}");
+    }
+}
