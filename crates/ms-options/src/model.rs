@@ -20,8 +20,8 @@ options! {
 
 options! {
     /// What counts the layers beside their number.
-    struct Slots in "Parallelism" {
-        noop: Option<String> = "--noop-layers", "positions of empty layers among the layers, such as 0,7", group = "Pipeline";
+    pub(crate) struct Slots in "Parallelism" {
+        pub(crate) noop: Option<String> = "--noop-layers", "positions of empty layers among the layers, such as 0,7", group = "Pipeline";
     }
 }
 
@@ -37,7 +37,7 @@ pub struct ModelFlags {
     /// How any flag of the line was written.
     written: BTreeMap<String, &'static str>,
     vocabulary: Vocabulary,
-    slots: Slots,
+    pub(crate) slots: Slots,
     pub(crate) upstream: Upstream,
 }
 

@@ -10,7 +10,7 @@ use crate::resolve::Resolved;
 use crate::resolve::stages::{activations, first_of_stage};
 use crate::resolve::swap_choice::SwapChoice;
 use anyhow::{Result, anyhow};
-pub use layouts::Layouts;
+pub use layouts::{Layouts, outline};
 use memory_estimate::MemoryEstimate;
 pub use memory_estimate::check as check_memory;
 use ms_cli::Usage;
@@ -247,7 +247,9 @@ fn ranks(
         let stage = r.topology.grid.coord(rank, Axis::Pp);
         let (held, passes) = (held[stage], passes[stage]);
         let cp = r.topology.grid.coord(rank, Axis::Cp);
-        let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(|tried| of(tried.of(cp)));
+        let snapshot = memory_estimate::snapshot(&r.config, &r.topology.grid, rank, placement)?;
+        let tried =
+            |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(|tried| of(&tried.at(cp)[&snapshot]));
         ranks.push(json!({
             "rank": rank,
             "stage": stage,
@@ -259,7 +261,7 @@ fn ranks(
             "activation_bytes": tried(|t| json!(t.pass_bytes)).unwrap_or(json!(passes.kept.saturating_add(passes.again))),
             "kept_bytes": tried(|t| json!(t.kept_bytes)).unwrap_or(json!(passes.kept)),
             "swapped_bytes": tried(|t| json!(t.host_bytes)).unwrap_or(json!(passes.sent)),
-            "snapshot_bytes": memory_estimate::snapshot(&r.config, &r.topology.grid, rank, placement)?,
+            "snapshot_bytes": snapshot,
             "peak_bytes": tried(|t| json!(t.peak_bytes)),
             "peak_block_bytes": tried(|t| json!(t.peak_block_bytes)),
             "largest_tensor_bytes": tried(|t| json!(t.largest_bytes)),
@@ -303,7 +305,9 @@ fn communication(
         match tried {
             Some(tried) => {
                 for cp in 0..r.topology.grid.size(Axis::Cp) {
-                    at_most(sent(r, &held[stage], stage, tried.of(cp))?);
+                    for of_rank in tried.at(cp).values() {
+                        at_most(sent(r, &held[stage], stage, of_rank)?);
+                    }
                 }
             }
             None => at_most(communication::of_stage(r, placement, held, stage, micro_batches)?),

@@ -280,7 +280,12 @@ fn trained_model(
 ///
 /// # Errors
 /// If sizes do not fit, or ranks that are to be started cannot have this topology.
-fn spread(o: &Options, purpose: Purpose, world: &WorldSize, model: &ModelConfig) -> Result<Topology> {
+pub(crate) fn spread(
+    o: &Options,
+    purpose: Purpose,
+    world: &WorldSize,
+    model: &ModelConfig,
+) -> Result<Topology> {
     let inputs = TopologyInputs {
         world,
         upstream: o.upstream,
@@ -326,7 +331,7 @@ fn longest_row(
 ///
 /// # Errors
 /// For choices that exclude each other.
-fn memory(o: &Options, model: &ModelConfig, topology: &Topology) -> Result<MemoryConfig> {
+pub(crate) fn memory(o: &Options, model: &ModelConfig, topology: &Topology) -> Result<MemoryConfig> {
     let (recompute, save_policy, recompute_timing) =
         recompute::resolve(&o.recompute, &o.expert_memory, (model, topology), o.upstream)?;
     Ok(MemoryConfig { recompute, save_policy, recompute_timing, swap_folder: o.logging.swap_folder() })
@@ -336,7 +341,7 @@ fn memory(o: &Options, model: &ModelConfig, topology: &Topology) -> Result<Memor
 ///
 /// # Errors
 /// For what upstream refuses.
-fn pipeline(
+pub(crate) fn pipeline(
     o: &Options,
     model: &ModelConfig,
     topology: &Topology,
@@ -390,7 +395,11 @@ fn loss(o: &Options, model: &ModelConfig, data: Option<&DataConfig>) -> Result<L
 ///
 /// # Errors
 /// For what upstream refuses.
-fn data_parallel(o: &Options, model: &ModelConfig, topology: &Topology) -> Result<DataParallelConfig> {
+pub(crate) fn data_parallel(
+    o: &Options,
+    model: &ModelConfig,
+    topology: &Topology,
+) -> Result<DataParallelConfig> {
     let grid = &topology.grid;
     Ok(DataParallelConfig {
         buckets: Bucketing {

@@ -183,6 +183,17 @@ impl ModelConfig {
                     ));
                 }
                 let all = e / g.groups.max(1);
+                if k > g.keep * all {
+                    let keep = g.keep;
+                    return Err(Error::of(
+                        &[
+                            &["moe_router_topk"],
+                            &["moe_router_num_groups", "n_group"],
+                            &["moe_router_group_topk", "topk_group"],
+                        ],
+                        format!("{k} experts per token of {keep} open groups of {all} experts"),
+                    ));
+                }
                 if let GroupScore::Best(count) = g.by
                     && (count == 0 || (count > 2 && count > all))
                 {
@@ -320,6 +331,8 @@ mod tests {
         assert_eq!(routed(2, Some(2), Score::Softmax, 2), None);
         let uneven = routed(1, Some(2), Score::Softmax, 2).expect("refused");
         assert!(uneven.contains("1 experts without weights are not divisible by 2 groups"), "{uneven}");
+        let few = routed(0, Some(2), Score::Softmax, 3).expect("refused");
+        assert!(few.contains("3 experts per token of 1 open groups of 2 experts"), "{few}");
         let sparse = |top_k| routed(0, None, Score::SparseMixer { jitter: 0.01 }, top_k);
         assert_eq!(sparse(2), None);
         let three = sparse(3).expect("refused");

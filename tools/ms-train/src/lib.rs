@@ -133,7 +133,11 @@ fn begun(
         refuse!("--dry-run: parity runs what it compares; leave one of them out");
     }
     let purpose = run_mode.purpose(parity);
-    let resolved = training::resolve(&o, purpose, ranks::launched(&o.world, purpose)?)?;
+    let launched = ranks::launched(&o.world, purpose)?;
+    let resolved = match purpose {
+        Purpose::Outline if !run_mode.print_config => ms_options::plan::outline(&o, launched)?,
+        _ => training::resolve(&o, purpose, launched)?,
+    };
     match purpose {
         Purpose::Compare if resolved.world > MOST_RANKS => refuse!(
             "--nproc-per-node: expected at most {MOST_RANKS} to compare, whose ranks are threads, found {}",

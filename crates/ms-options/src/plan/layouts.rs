@@ -2,17 +2,18 @@
 
 use crate::plan::{self, communication, rehearse};
 use crate::resolve::options::Options;
-use crate::resolve::topology::{self, Topology, nearly_even};
-use crate::resolve::{Resolved, flops_per_sample};
+use crate::resolve::stage_layers::StageLayerOptions;
+use crate::resolve::topology::{WorldSize, nearly_even};
+use crate::resolve::{self, Purpose, Resolved, flops_per_sample};
 use anyhow::Result;
 use ms_cli::megatron::Upstream;
 use ms_cli::{Usage, refuse};
-use ms_core::{Axis, Grid, GridRules, GridSizes};
-use ms_dist::{ContextParallel, ParallelOptions};
-use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
-use ms_trainer::{PipelineConfig, PipelineOrder, TrainConfig};
+use ms_core::{Axis, GridSizes};
+use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute};
+use ms_trainer::{PipelineOrder, TrainConfig};
 use serde_json::{Value, json};
 use std::fmt;
+use tracing::subscriber::NoSubscriber;
 
 /// Floating-point operations that a rank does in the time in which it sends a byte, for the order of the list: 300 TFLOP/s
 /// and 100 GB/s, as for accelerators of 2024.
@@ -98,6 +99,41 @@ pub struct Layouts {
     best: Vec<Candidate>,
     /// Given flags that no layout has.
     set_aside: Vec<String>,
+}
+
+/// Layouts with the same refusal after which it is taken for one of something else.
+const ALIKE: usize = 4;
+
+/// What layouts are found for: the run as its flags say it, or, where its ranks cannot be spread so, in any other way.
+///
+/// # Errors
+/// What refuses the flags as they are, if there is no other way.
+pub fn outline(o: &Options, launched: Option<usize>) -> Result<Resolved> {
+    let refused = match crate::training::resolve(o, Purpose::Outline, launched) {
+        Ok(run) => return Ok(run),
+        Err(refused) => refused,
+    };
+    tracing::subscriber::with_default(NoSubscriber::new(), || {
+        let world = resolve::world::ranks(o, true, launched)?.ranks;
+        let mut alike = 0;
+        for (sizes, dp) in sizes(world) {
+            let samples = o.batches.micro()?.saturating_mul(dp);
+            if o.batches.global.is_some_and(|global| !global.is_multiple_of(samples)) {
+                continue;
+            }
+            let mut line = o.clone();
+            line.parallelism.set_sizes(&sizes);
+            line.stage_layers = StageLayerOptions::none();
+            match resolve::resolve(&line, Purpose::Outline, Some(world)) {
+                Ok(run) => return Ok(run),
+                Err(other) => alike += usize::from(other.to_string() == refused.to_string()),
+            }
+            if alike == ALIKE {
+                break;
+            }
+        }
+        Err(refused)
+    })
 }
 
 impl Layouts {
@@ -221,8 +257,7 @@ fn check(r: &Resolved) -> Result<()> {
 /// Given flags that shape a layout and that no proposed layout has: what they ask for is proposed in another form, or not at all.
 fn set_aside(o: &Options, r: &Resolved) -> Vec<String> {
     let s = &o.parallelism;
-    let known = |c: &&String| matches!(c.as_str(), "megatron_cp_algo" | "ulysses_cp_algo");
-    let context = s.context.given().filter(|c| !known(c)).map(|c| format!("--context-parallel-algo {c}"));
+    let context = s.context.given().filter(|c| !is_kept(c)).map(|c| format!("--context-parallel-algo {c}"));
     let recompute =
         (r.config.memory.recompute != Recompute::None).then(|| "--recompute-granularity full".to_owned());
     let flags = [
@@ -242,10 +277,16 @@ fn set_aside(o: &Options, r: &Resolved) -> Vec<String> {
     flags.chain(context).chain(recompute).collect()
 }
 
-fn rules(upstream: Upstream) -> GridRules {
+/// Whether a proposed layout has this `--context-parallel-algo`.
+fn is_kept(context: &str) -> bool {
+    matches!(context, "megatron_cp_algo" | "ulysses_cp_algo")
+}
+
+/// `--context-parallel-algo` where it is not given.
+fn default_context(upstream: Upstream) -> &'static str {
     match upstream {
-        Upstream::V2_0_0 => GridRules::V2,
-        Upstream::Head => GridRules::Head,
+        Upstream::V2_0_0 => "ulysses_cp_algo",
+        Upstream::Head => "megatron_cp_algo",
     }
 }
 
@@ -299,10 +340,7 @@ impl Candidate {
     /// Rehearses the first rank of every stage and replaces the estimates of memory and bytes sent by the results. Returns
     /// whether no rank needs more than `limit` bytes; a layout that cannot be rehearsed keeps its estimates.
     fn try_out(&mut self, r: &Resolved, o: &Options, limit: usize) -> bool {
-        let Some(mut run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
-        let tokens = run.config.longest_row * run.config.batch.micro;
-        let Ok(tp_overlap) = crate::resolve::tp_overlap(o, &run.topology, tokens) else { return false };
-        run.config.tp_overlap = tp_overlap;
+        let Some(run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
         let micro_batches = run.config.batch.global / (run.config.batch.micro * self.dp);
         // The stage that likely needs most, and only if it fits the others.
         let others: Vec<usize> = (0..self.sizes.pp).filter(|&stage| stage != self.stage).collect();
@@ -336,24 +374,30 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
     (1..=n).filter(move |d| n.is_multiple_of(*d))
 }
 
+/// Every way to share `world` ranks among tensor, pipeline and context parallelism, and the replicas that are left.
+fn sizes(world: usize) -> impl Iterator<Item = (GridSizes, usize)> {
+    let of_stage = move |tp: usize| divisors(world / tp).map(move |pp| (tp, pp));
+    let stages = divisors(world).flat_map(of_stage);
+    stages.flat_map(move |(tp, pp)| {
+        let rest = world / tp / pp;
+        divisors(rest).map(move |cp| (GridSizes { tp, cp, pp, ..GridSizes::default() }, rest / cp))
+    })
+}
+
 /// Every layout of the run's ranks that its model and batch allow.
 fn layouts(r: &Resolved, o: &Options) -> Vec<Candidate> {
     let experts = r.config.model.moe.as_ref().map_or(1, |m| m.experts);
     let mut all = Vec::new();
-    for tp in divisors(r.world) {
-        for pp in divisors(r.world / tp).filter(|&pp| pp <= r.config.model.layers) {
-            for cp in divisors(r.world / tp / pp) {
-                let dp = r.world / tp / pp / cp;
-                if !r.config.batch.global.is_multiple_of(r.config.batch.micro * dp) {
-                    continue;
-                }
-                for ep in divisors(dp * cp).filter(|&ep| ep <= experts) {
-                    for chunks in [1, 2] {
-                        for recompute in [Recompute::None, Recompute::Uniform(1)] {
-                            let sizes = GridSizes { tp, cp, pp, ep, ..GridSizes::default() };
-                            all.extend(layout(r, o, sizes, chunks, recompute));
-                        }
-                    }
+    for (sizes, dp) in sizes(r.world) {
+        if sizes.pp > r.config.model.layers
+            || !r.config.batch.global.is_multiple_of(r.config.batch.micro * dp)
+        {
+            continue;
+        }
+        for ep in divisors(dp * sizes.cp).filter(|&ep| ep <= experts) {
+            for chunks in [1, 2] {
+                for recompute in [Recompute::None, Recompute::Uniform(1)] {
+                    all.extend(layout(r, o, GridSizes { ep, ..sizes }, chunks, recompute));
                 }
             }
         }
@@ -361,52 +405,64 @@ fn layouts(r: &Resolved, o: &Options) -> Vec<Candidate> {
     all
 }
 
-/// The run spread so, if it can be.
+/// The options of the run with the flags of a layout, and without those that no layout has.
+fn with_flags(o: &Options, r: &Resolved, sizes: &GridSizes, chunks: usize, recompute: Recompute) -> Options {
+    let (mut line, layers) = (o.clone(), r.config.model.layers);
+    line.parallelism.set_sizes(sizes);
+    line.parallelism.distributed_optimizer = true;
+    line.parallelism.sequence_parallel = sizes.tp > 1;
+    if r.config.pipeline.order == PipelineOrder::DualPipeV {
+        line.parallelism.order.value = None;
+    }
+    if o.parallelism.context.given().is_some_and(|context| !is_kept(context)) {
+        line.parallelism.context.value = default_context(o.upstream).to_owned();
+    }
+    line.parallelism.chunks.value = (chunks > 1).then_some(chunks);
+    let list = || nearly_even(layers, sizes.pp).iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    line.parallelism.layer_list.value = (!layers.is_multiple_of(sizes.pp)).then(list);
+    line.stage_layers = StageLayerOptions::none();
+    line.model_flags.slots.noop = None;
+    if recompute != Recompute::None {
+        line.recompute.set_uniform();
+    } else if r.config.memory.recompute != Recompute::None {
+        line.recompute.clear();
+    }
+    line
+}
+
+/// The run spread so, if a command line that asks for it is resolved: what reads no file is checked as for any run.
 fn spread(
     r: &Resolved,
     o: &Options,
-    mut sizes: GridSizes,
+    sizes: GridSizes,
     chunks: usize,
     recompute: Recompute,
 ) -> Option<Resolved> {
     let c = &r.config;
-    let context = match r.topology.parallel.context {
-        ContextParallel::Ulysses => ContextParallel::Ulysses,
-        ContextParallel::InOrder { .. } => ContextParallel::InOrder { ulysses: 1, window: 1 },
-        _ => ContextParallel::Ring { window: 1 },
-    };
-    sizes.ulysses = context.ulysses(sizes.cp);
-    sizes.pp_before_dp = o.parallelism.stages_first.value;
     if chunks > 1 && (sizes.pp == 1 || !c.model.layers.is_multiple_of(chunks * sizes.pp)) {
         return None;
     }
-    let layers_per_chunk = (chunks > 1).then(|| c.model.layers / (chunks * sizes.pp));
-    let layer_list =
-        (!c.model.layers.is_multiple_of(sizes.pp)).then(|| nearly_even(c.model.layers, sizes.pp));
-    let stages = Stages { pp: sizes.pp, layers_per_chunk, layer_list, ..Stages::default() };
-    let grid = Grid::new(r.world, &sizes, rules(o.upstream)).ok()?;
-    let sequence_parallel = sizes.tp > 1;
-    let padded_vocab = crate::resolve::model::padded_vocab(o, &c.model, sizes.tp);
+    let line = with_flags(o, r, &sizes, chunks, recompute);
+    let padded_vocab = resolve::model::padded_vocab(o, &c.model, sizes.tp);
     let model = ModelConfig { padded_vocab, ..c.model.clone() };
-    let tokens = (sequence_parallel, r.topology.parallel.dispatcher);
-    topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
-    let order = match r.config.pipeline.order {
-        PipelineOrder::ZeroBubble { .. } => PipelineOrder::ZeroBubble { group: None },
-        PipelineOrder::Plain { forwards_first, .. } => PipelineOrder::Plain { group: None, forwards_first },
-        _ => PipelineOrder::Plain { group: None, forwards_first: o.upstream == Upstream::V2_0_0 },
-    };
-    let bucket_size = crate::resolve::bucket_size(o, (&model, &stages), &grid).ok()?;
-    let mut config = TrainConfig { model, ..c.clone() };
-    config.pipeline = PipelineConfig { stages: stages.clone(), order, ..config.pipeline };
-    config.memory.recompute = recompute;
-    config.data_parallel.buckets.size = bucket_size;
-    let topology = Topology {
-        listed: grid.clone(),
-        grid,
-        stages,
-        order,
-        parallel: ParallelOptions { sequence_parallel, context, ..r.topology.parallel },
-    };
+    let dp = r.world / (sizes.tp * sizes.pp * sizes.cp);
+    // What is said of flags is said of those that were given.
+    let resolved = tracing::subscriber::with_default(NoSubscriber::new(), || -> Result<_> {
+        let world = WorldSize { ranks: r.world, said: format!("--nproc-per-node {}", r.world) };
+        let topology = resolve::spread(&line, Purpose::Outline, &world, &model)?;
+        let micro_batches = c.batch.global / (c.batch.micro * dp);
+        let config = TrainConfig {
+            memory: resolve::memory(&line, &model, &topology)?,
+            pipeline: resolve::pipeline(&line, &model, &topology, micro_batches)?,
+            data_parallel: resolve::data_parallel(&line, &model, &topology)?,
+            tp_overlap: resolve::tp_overlap(&line, &topology, c.longest_row * c.batch.micro)?,
+            model,
+            ..c.clone()
+        };
+        Ok((config, topology))
+    });
+    let (config, topology) = resolved.ok()?;
+    config.batch.validate(dp).ok()?;
     Some(Resolved { config, topology, data: None, ..r.clone() })
 }
 

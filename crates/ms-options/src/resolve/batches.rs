@@ -36,7 +36,7 @@ impl Batches {
     ///
     /// # Errors
     /// If they are not given.
-    pub(super) fn micro(&self) -> Result<usize> {
+    pub(crate) fn micro(&self) -> Result<usize> {
         need(self.micro, "--micro-batch-size")
     }
 

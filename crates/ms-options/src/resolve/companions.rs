@@ -4,10 +4,11 @@ use crate::resolve::Resolved;
 use crate::resolve::options::Options;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
-use ms_core::OptimizerSharding;
+use ms_core::{DType, OptimizerSharding};
 use ms_dist::ContextParallel;
 use ms_spec::GroupScore;
 use ms_spec::megatron::ROUTER_KIND;
+use ms_trainer::{MegatronFiles, UpdateRule};
 use std::collections::BTreeSet;
 
 /// Flags for training experts; flags that describe experts are reported where the model is made.
@@ -77,6 +78,17 @@ pub(crate) fn say_defaults(o: &Options) {
 pub(crate) fn say(o: &Options, r: &Resolved) {
     for (flag, with) in idle(&o.given.flags, o, r) {
         tracing::warn!("{flag} has no effect without {with}");
+    }
+    let c = &r.config;
+    let saves = c.checkpoint.save.is_some() && c.checkpoint.megatron_files != MegatronFiles::Absent;
+    let held = c.dtype != DType::F64 && matches!(c.optimizer.update, UpdateRule::AdamW(_));
+    if saves && !held && !c.checkpoint.no_save_optim {
+        let (why, format) =
+            (if c.dtype == DType::F64 { "--fp64" } else { "--optimizer sgd" }, &o.checkpoint.format.value);
+        tracing::warn!(
+            "--ckpt-format {format}: Megatron's files are written without the state of the optimizer, which they have of AdamW \
+             in float32 alone, not of {why}; the sharded checkpoint beside them has it"
+        );
     }
 }
 

@@ -116,9 +116,11 @@ impl ExpertMemoryOptions {
     ///
     /// # Source
     /// MindSpeed, `features_manager/moe/moe_zero_memory.py`, `moe_alltoall_overlap.py` and `moe_allgather_overlap.py`.
-    fn check(&self, full: Recompute, dispatcher: Dispatcher) -> Result<()> {
+    fn check(&self, full: Recompute, dispatcher: Dispatcher, upstream: Upstream) -> Result<()> {
         let gathers = dispatcher == Dispatcher::AllGather;
-        if (self.overlapped || self.overlapped_passes) && gathers {
+        // Head's passes beside each other take one dispatcher alone, which is checked with them.
+        let passes = self.overlapped_passes && upstream == Upstream::V2_0_0;
+        if (self.overlapped || passes) && gathers {
             let flag = if self.overlapped { "--moe-alltoall-overlap-comm" } else { "--moe-fb-overlap" };
             refuse!("{flag}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather");
         }
@@ -141,6 +143,19 @@ impl ExpertMemoryOptions {
             );
         }
         Ok(())
+    }
+}
+
+impl RecomputeOptions {
+    /// Recomputes every layer by itself, whatever was given.
+    pub(crate) fn set_uniform(&mut self) {
+        self.granularity = Some("full".to_owned());
+        (self.method, self.layers) = (Some("uniform".to_owned()), Some(1));
+    }
+
+    /// Recomputes no whole layer.
+    pub(crate) fn clear(&mut self) {
+        (self.granularity, self.method, self.layers) = (None, None, None);
     }
 }
 
@@ -216,7 +231,7 @@ pub(crate) fn resolve(
         }
     };
     inputs(o, full, topology)?;
-    of_experts.check(full, dispatcher)?;
+    of_experts.check(full, dispatcher, upstream)?;
     if model.moe.is_some() {
         let (tp, etp) = (topology.grid.size(Axis::Tp), topology.grid.expert().size(Axis::Tp));
         of_experts.check_fused(dispatcher, tp, etp)?;

@@ -34,6 +34,19 @@ pub(crate) struct Sizes {
 }
 
 impl StageLayerOptions {
+    /// None of them.
+    pub(crate) fn none() -> Self {
+        Self {
+            first: None,
+            last: None,
+            embedding_counts: false,
+            loss_counts: false,
+            embedding_apart: false,
+            layout: None,
+            of_chunks: None,
+        }
+    }
+
     /// The flags that are given.
     pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
         self.flags().into_iter().filter_map(|(given, flag)| given.then_some(flag))
@@ -294,15 +307,7 @@ mod tests {
     }
 
     fn none() -> StageLayerOptions {
-        StageLayerOptions {
-            first: None,
-            last: None,
-            embedding_counts: false,
-            loss_counts: false,
-            embedding_apart: false,
-            layout: None,
-            of_chunks: None,
-        }
+        StageLayerOptions::none()
     }
 
     fn list(shares: &StageLayerOptions, sizes: &Sizes, mtp: usize) -> Result<Vec<usize>, String> {

@@ -22,8 +22,8 @@ options! {
         pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "order of ranks: pipeline stages before data-parallel ranks", group = "Pipeline";
         pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "distribute whole experts over tensor-parallel ranks too, instead of splitting them";
         pub(crate) extended: Given<bool> = "--moe-extended-tp", "v2.0.0: split every expert over all tensor- and expert-parallel ranks (needs the dispatcher allgather)", group = "Model families";
-        sequence_parallel: bool = "--sequence-parallel", "sequence parallelism: tensor-parallel ranks share the tokens between matrix products";
-        distributed_optimizer: bool = "--use-distributed-optimizer", "shard the optimizer state over data-parallel ranks, instead of keeping all of it on every rank";
+        pub(crate) sequence_parallel: bool = "--sequence-parallel", "sequence parallelism: tensor-parallel ranks share the tokens between matrix products";
+        pub(crate) distributed_optimizer: bool = "--use-distributed-optimizer", "shard the optimizer state over data-parallel ranks, instead of keeping all of it on every rank";
         instances: usize = "--num-distributed-optimizer-instances", "number of copies of the optimizer state, each sharded over neighbouring ranks", group = "Memory", range = "[1,65536]";
         fsdp: bool = "--use-custom-fsdp", "needs --use-distributed-optimizer; --data-parallel-sharding-strategy decides what is sharded", group = "Memory";
         shared_out: String = "--data-parallel-sharding-strategy", "with --use-custom-fsdp: keep the whole optimizer state on every replica (no_shard) or shard it (optim); optim_grads and optim_grads_params are refused, since gradients and weights are not sharded", group = "Memory";
@@ -48,6 +48,17 @@ options! {
         cache_interval: usize = "--context-parallel-cache-interval", "with --context-parallel-kv-cache-policy: number of layers without a cache between two layers with one", range = "[0,16384]";
         pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: allgather (ranks gather all tokens); alltoall since core 0.12 and flex (ranks send their own tokens with all columns); alltoall_seq and alltoall of v2.0.0 (ranks send their columns of all tokens). A capacity needs an all-to-all dispatcher";
         pub(crate) group: Given<Option<usize>> = "--microbatch-group-size-per-virtual-pipeline-stage", "interleaved schedule: number of micro-batches that pass a chunk before the next chunk (default: number of stages)", group = "Pipeline", range = "[1,16777216]";
+    }
+}
+
+impl ParallelismOptions {
+    /// Sizes in the place of those given, and of flags that say more of these.
+    pub(crate) fn set_sizes(&mut self, sizes: &GridSizes) {
+        (self.tp, self.cp, self.pp, self.ep) = (sizes.tp, sizes.cp, sizes.pp, sizes.ep);
+        (self.extend_ep.value, self.extended.value, self.etp.value) = (false, false, None);
+        (self.window.value, self.ulysses.value) = (1, None);
+        (self.layer_list.value, self.layers_per_chunk.value, self.chunks.value) = (None, None, None);
+        self.group.value = None;
     }
 }
 
@@ -123,10 +134,11 @@ pub(crate) fn resolve(
         ulysses: context.ulysses(cp),
     };
     let etp = sizes.etp.map_or(String::new(), |etp| format!(", --expert-tensor-parallel-size {etp}"));
+    let mapping = if o.stages_first.value { ", --use-tp-pp-dp-mapping" } else { "" };
     let refused = |e: ms_core::Error| {
         Usage(format!(
             "{said} with --tensor-model-parallel-size {tp}, --context-parallel-size {cp}, \
-                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}{etp}: {e}"
+                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}{etp}{mapping}: {e}"
         ))
     };
     let optimizer = optimizer_sharding(o)?;
@@ -141,15 +153,18 @@ pub(crate) fn resolve(
         if sizes.ep > 1 && model.moe.is_none() {
             refuse!("--moe-tp-extend-ep: needs a model with experts (--num-experts)");
         }
-        ms_spec::check_expert_cut(model, sizes.ep, 1).map_err(|e| {
-            Usage(format!(
-                "--moe-tp-extend-ep with --tensor-model-parallel-size {tp} and --expert-model-parallel-size {ep}: {e}"
-            ))
-        })?;
     }
     if o.extended.value {
         check_extended(o, upstream)?;
         (sizes.ep, sizes.etp, numbers) = (1, Some(ep * tp), GridRules::Head);
+    }
+    if o.extend_ep.value || o.extended.value {
+        let flag = if o.extended.value { "--moe-extended-tp" } else { "--moe-tp-extend-ep" };
+        ms_spec::check_expert_cut(model, sizes.ep, sizes.etp.unwrap_or(tp)).map_err(|e| {
+            Usage(format!(
+                "{flag} with --tensor-model-parallel-size {tp} and --expert-model-parallel-size {ep}: {e}"
+            ))
+        })?;
     }
     let grid = parallel(Grid::new(*world, &sizes, numbers).map_err(refused)?)?;
     let stages = stages(o, inputs, model)?;
@@ -445,8 +460,14 @@ pub(crate) fn check(
             "--expert-model-parallel-size: expected 1 for a model without experts (--num-experts), found {found}"
         );
     }
-    ms_spec::check_expert_cut(model, grid.size(Ep), etp)
-        .map_err(|e| usage("--expert-model-parallel-size", &e))?;
+    ms_spec::check_expert_cut(model, grid.size(Ep), etp).map_err(|e| {
+        let flag = match e {
+            ms_spec::Error::Cut { axis: Tp, .. } if etp == tp => "--tensor-model-parallel-size",
+            ms_spec::Error::Cut { axis: Tp, .. } => "--expert-tensor-parallel-size",
+            _ => "--expert-model-parallel-size",
+        };
+        usage(flag, &e)
+    })?;
     Placement::new(model, stages).map_err(|e| {
         let plain = Stages { pp: stages.pp, ..Stages::default() };
         if *stages == plain && stages.pp < model.layers && !model.layers.is_multiple_of(stages.pp) {

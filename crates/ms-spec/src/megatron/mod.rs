@@ -198,6 +198,15 @@ mod tests {
         assert_eq!((noop_layers(&args).unwrap(), from_args(&args).unwrap().layers), (vec![1, 5], 4));
         args.insert("noop_layers".into(), json!("1;5"));
         assert!(from_args(&args).is_err());
+        for (slots, words) in [
+            ("1,6", "empty slots: expected numbers below that of layers, 6, found 6"),
+            ("0,1,2,3,4,5", "all 6 layers are empty slots"),
+        ] {
+            args.insert("noop_layers".into(), json!(slots));
+            let refused = from_args(&args).unwrap_err();
+            assert_eq!(refused.to_string(), format!("model: {words}"));
+            assert_eq!(refused.arg_names()[0], ["noop_layers"]);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::field::Field;
 use crate::fields::Fields;
 use crate::sizes::{Activation, Block, Layer, Position};
 use crate::validate::{MOST_PARTS, heads_of_hidden};
-use crate::{Error, Norm, QkNorm, Result};
+use crate::{ArgNames, Error, Norm, QkNorm, Result};
 
 /// What messages call these arguments.
 pub(super) const SOURCE: &str = "megatron arguments";
@@ -389,11 +389,24 @@ pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
 /// Takes the slots out that have no layer. Upstream counts by slots wherever a layer's number says what it is, or the number of
 /// layers how large something is.
 ///
+/// # Errors
+/// For a slot beyond the last one, and if none has a layer.
+///
 /// # Source
 /// MindSpeed-LLM 2.0.0 and its head (2026), `mindspeed_llm/core/transformer/transformer_block.py`,
 /// `_transformer_block_build_layers`.
 pub(super) fn leave_out_empty(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
-    let empty: Vec<usize> = noop_slots(f)?.into_iter().filter(|&slot| slot < c.layers).collect();
+    const SLOTS: ArgNames = &[&["noop_layers"], &["num_layers"]];
+    let (empty, layers) = (noop_slots(f)?, c.layers);
+    if let Some(slot) = empty.iter().find(|&&slot| slot >= layers) {
+        return Err(Error::of(
+            SLOTS,
+            format!("empty slots: expected numbers below that of layers, {layers}, found {slot}"),
+        ));
+    }
+    if !empty.is_empty() && empty.len() == layers {
+        return Err(Error::of(SLOTS, format!("all {layers} layers are empty slots")));
+    }
     let mut slot = 0..;
     c.pattern.retain(|_| slot.next().is_none_or(|slot| !empty.contains(&slot)));
     c.layers -= empty.len();

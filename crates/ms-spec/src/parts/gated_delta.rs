@@ -84,7 +84,7 @@ const LAYERS: Field = Field::rule(
 
 /// What is sharded over tensor-parallel ranks.
 const KEY_HEADS: &str =
-    "key heads of the gated delta net, which Megatron-LM does not cut either and MindSpeed-LLM never shares,";
+    "key heads of the gated delta net, which Megatron-LM does not cut either and MindSpeed-LLM never shares";
 
 /// How ranks share it.
 const RULE: ShardingRule = ShardingRule {

@@ -300,3 +300,72 @@ fn a_plan_says_that_no_iteration_overflows() {
     assert!(assumed("--fp16").contains("no iteration is skipped"));
     assert!(!assumed("--fp16 --loss-scale 8").contains("skipped") && !assumed("--bf16").contains("skipped"));
 }
+
+#[test]
+fn sizes_are_refused_under_flags_that_can_change_them() {
+    const EXPERTS: &str = "--num-experts 4 --moe-router-topk 3 --moe-ffn-hidden-size 16";
+    let wide = format!(
+        "{EXPERTS} --num-attention-heads 6 --hidden-size 24 --kv-channels 4 --ffn-hidden-size 24 --padded-vocab-size 96"
+    );
+    let hybrid = "--context-parallel-algo hybrid_cp_algo";
+    for (flags, message) in [
+        (
+            format!("{wide} --nproc-per-node 3 --tp 3"),
+            "--tensor-model-parallel-size: expert ffn size: 16 is not divisible by tp 3",
+        ),
+        (
+            format!("{wide} --nproc-per-node 3 --upstream head --expert-tensor-parallel-size 3"),
+            "--expert-tensor-parallel-size: expert ffn size: 16 is not divisible by tp 3",
+        ),
+        (
+            format!("{wide} --nproc-per-node 3 --tp 3 --moe-extended-tp"),
+            "--moe-extended-tp with --tensor-model-parallel-size 3 and --expert-model-parallel-size 1: expert ffn size: 16",
+        ),
+        (
+            format!("--nproc-per-node 2 --cp 2 {hybrid} --ulysses-degree-in-cp 2"),
+            "--context-parallel-algo hybrid_cp_algo: expected a --context-parallel-size that is a product of two degrees above \
+             1, found 2",
+        ),
+        (
+            "--nproc-per-node 2 --cp 2 --use-tp-pp-dp-mapping".into(),
+            "--expert-model-parallel-size 1, --use-tp-pp-dp-mapping: ",
+        ),
+        (
+            format!("{EXPERTS} --upstream head --moe-fb-overlap"),
+            "--moe-fb-overlap: expected --moe-token-dispatcher-type alltoall, as in upstream, found allgather",
+        ),
+        (
+            format!(
+                "{EXPERTS} --moe-router-load-balancing-type group_limited_greedy --n-group 2 --topk-group 1"
+            ),
+            "--moe-router-topk, --n-group, --topk-group: model: 3 experts per token of 1 open groups of 2 experts",
+        ),
+        (
+            format!(
+                "{EXPERTS} --moe-router-load-balancing-type none --upstream head --moe-router-num-groups 2 \
+                 --moe-router-group-topk 1 --moe-router-score-function sigmoid"
+            ),
+            "--moe-router-topk, --moe-router-num-groups, --moe-router-group-topk: model: 3 experts per token of 1 open groups",
+        ),
+    ] {
+        let said = refused(&mut planned(&flags), 2);
+        assert!(said.contains(message), "{flags}: {said}");
+    }
+    // As in upstream, one rank needs no degree.
+    planned(hybrid).assert().success();
+}
+
+#[test]
+fn megatrons_files_without_the_state_of_the_optimizer_are_named() {
+    let says = "Megatron's files are written without the state of the optimizer";
+    for (flags, named) in [
+        ("--fp64 --ckpt-format torch", true),
+        ("--optimizer sgd --ckpt-format torch_dist", true),
+        ("--ckpt-format torch", false),
+        ("--fp64", false),
+        ("--fp64 --ckpt-format torch --no-save-optim", false),
+    ] {
+        let said = warnings(&format!("--save none {flags}"));
+        assert_eq!(said.matches(says).count(), usize::from(named), "{flags}: {said}");
+    }
+}

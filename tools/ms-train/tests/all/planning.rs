@@ -399,3 +399,44 @@ fn a_plan_of_2048_ranks_takes_less_than_a_second_and_next_to_no_memory() {
     println!("{seconds} s of processor time");
     assert!(seconds < most, "{seconds} s of processor time");
 }
+
+#[test]
+fn a_checkpoint_written_beside_training_is_planned_where_weights_come_late() {
+    let flags = "--use-distributed-optimizer --overlap-param-gather --save none --async-save";
+    let found = plan(&format!("{RING} --nproc-per-node 2 {flags}"));
+    assert!(found["ranks"][0]["snapshot_bytes"].as_u64() > Some(0), "{found}");
+}
+
+#[test]
+fn every_proposed_layout_is_one_that_the_same_line_can_have() {
+    let experts = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 64 --n-shared-experts 1 \
+        --moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm --moe-zero-memory level0";
+    for (flags, limit) in [
+        ("--recompute-norm", "64GiB"),
+        ("--no-overlap-p2p-communication", "64GiB"),
+        ("--context-parallel-size 2 --context-parallel-kv-cache-policy half", "64GiB"),
+        (experts, "64GiB"),
+        ("--global-batch-size 8 --nproc-per-node 6", "1GiB"),
+        ("--num-layer-list 9,9 --pipeline-model-parallel-size 2", "1GiB"),
+    ] {
+        let line = format!("{RING} --nproc-per-node 4 {flags}");
+        let found = plan(&format!("{line} --fit {limit}"));
+        let best = found["best"].as_array().unwrap();
+        assert!(!best.is_empty(), "{flags}");
+        for layout in best {
+            let line = line.replace("--num-layer-list 9,9", "");
+            let same = plan(&format!("{line} {}", layout["flags"].as_str().unwrap()));
+            assert_eq!(tried_out(&same), numbers(layout), "{flags}: {layout}");
+        }
+    }
+    // Of what no layout can mend, the flags' own refusal.
+    for (flags, words) in [
+        ("--nproc-per-node 7", "--global-batch-size: expected a multiple of --micro-batch-size 1 x 7"),
+        ("--nproc-per-node 4 --recompute-granularity full", "--recompute-granularity full needs"),
+    ] {
+        let mut command = ms_train();
+        command.args(RING.split_whitespace()).args(flags.split_whitespace());
+        let said = refused(command.args(["--dry-run", "--fit", "1GiB"]), 2);
+        assert!(said.contains(words), "{said}");
+    }
+}

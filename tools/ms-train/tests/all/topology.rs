@@ -288,7 +288,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--nproc-per-node 3 --cp 3 --context-parallel-algo megatron_cp_algo",
             "16 tokens are not divisible into 6 chunks for 3 ranks; 12 and 18 do (--seq-length)",
         ),
-        ("--nproc-per-node 2 --cp 2 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp"),
+        ("--nproc-per-node 4 --cp 4 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp: "),
         (
             "--nproc-per-node 8 --cp 8 --context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 --cp-window-size 3 \
              --global-batch-size 8",
@@ -350,7 +350,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         ),
         (
             "--upstream head --moe-token-dispatcher-type alltoall_seq --moe-fb-overlap",
-            "--moe-fb-overlap: expected --moe-token-dispatcher-type alltoall, found alltoall_seq",
+            "--moe-fb-overlap: expected --moe-token-dispatcher-type alltoall, as in upstream, found alltoall_seq",
         ),
         (
             "--upstream head --moe-token-dispatcher-type alltoall --moe-fb-overlap",
@@ -405,7 +405,8 @@ fn a_layer_that_finds_no_place_is_refused_under_the_flag_that_is_wrong() {
         ("--num-virtual-stages-per-pipeline-rank 3", "--num-virtual-stages-per-pipeline-rank 3: 4 layers"),
         ("--num-layers 5", "--pipeline-model-parallel-size: 5 layers"),
         ("--num-layer-list 3,2", "--num-layer-list: layer list [3, 2]"),
-        ("--noop-layers 9", "--noop-layers: expected empty slots up to"),
+        ("--noop-layers 4", "--noop-layers, --num-layers: model: empty slots: expected numbers below"),
+        ("--noop-layers 0,1,2,3", "--noop-layers, --num-layers: model: all 4 layers are empty slots"),
         ("--num-layers 6 --schedules-method dualpipev", "--schedules-method: 6 layers"),
     ] {
         let message = run(flags);

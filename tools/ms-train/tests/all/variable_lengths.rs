@@ -85,6 +85,9 @@ fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_no
     };
     assert!(assumed("--seq-length 30 --variable-seq-lengths").contains("every row is as long as it can be"));
     assert_eq!(assumed("--seq-length 30"), "[]");
+    assert!(assumed("--seq-length 30 --reset-position-ids").contains("packed ones that are shorter"));
+    // The shortest of them has 4 tokens.
+    assert_eq!(assumed("--seq-length 4 --reset-position-ids"), "[]");
 }
 
 #[test]

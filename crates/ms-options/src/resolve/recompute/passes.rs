@@ -65,8 +65,13 @@ pub(crate) fn resolve(
     let plain = stages.pp > 1 && !stages.interleaved() && !both_ends;
     if head {
         let (ep, etp) = (size(Axis::Ep), topology.grid.expert().size(Axis::Tp));
-        if topology.parallel.dispatcher == Dispatcher::AllToAllSeq {
-            refuse!("{FLAG}: expected --moe-token-dispatcher-type alltoall, found alltoall_seq");
+        let found = match topology.parallel.dispatcher {
+            Dispatcher::AllToAll => None,
+            Dispatcher::AllToAllSeq => Some("alltoall_seq"),
+            Dispatcher::AllGather => Some("allgather"),
+        };
+        if let Some(found) = found {
+            refuse!("{FLAG}: expected --moe-token-dispatcher-type alltoall, as in upstream, found {found}");
         }
         for (flag, expected, found, fits) in [
             ("--expert-model-parallel-size", "above 1", ep, ep > 1),

@@ -94,8 +94,15 @@ pub(super) fn context(o: &ParallelismOptions, cp: usize) -> Result<ContextParall
         "ulysses_cp_algo" | "mamba_cp_algo" => ContextParallel::Ulysses,
         "kvallgather_cp_algo" => ContextParallel::Gather,
         "hybrid_cp_algo" | "hybrid_adaptive_cp_algo" => {
-            let Some(ulysses) = ulysses.filter(|u| cp == 1 || (*u > 1 && *u < cp && cp.is_multiple_of(*u)))
-            else {
+            // Upstream asks for a degree of several ranks alone.
+            let shares = |u: &usize| *u > 1 && *u < cp && cp.is_multiple_of(*u);
+            let Some(ulysses) = (if cp == 1 { Some(1) } else { ulysses.filter(shares) }) else {
+                if !(2..cp).any(|u| shares(&u)) {
+                    refuse!(
+                        "--context-parallel-algo {algorithm}: expected a --context-parallel-size that is a product of two degrees \
+                         above 1, found {cp}"
+                    );
+                }
                 refuse!(
                     "--ulysses-degree-in-cp: {algorithm} needs a degree above 1 that divides --context-parallel-size {cp} \
                      and is smaller, found {}",
@@ -103,10 +110,7 @@ pub(super) fn context(o: &ParallelismOptions, cp: usize) -> Result<ContextParall
                 );
             };
             if algorithm == "hybrid_adaptive_cp_algo" {
-                return Ok(ContextParallel::Adaptive {
-                    ulysses: if cp == 1 { 1 } else { ulysses },
-                    remap: remap(o),
-                });
+                return Ok(ContextParallel::Adaptive { ulysses, remap: remap(o) });
             }
             check_window(window, cp / ulysses, "the ring of hybrid_cp_algo")?;
             if in_order {
