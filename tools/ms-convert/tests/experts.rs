@@ -99,8 +99,8 @@ fn experts_shared_out_are_found_where_files_tell_and_else_asked_for() {
     let (cut, hf) = (dir.path().join("cut"), dir.path().join("hf"));
     let one_key_each = ["--transformer-impl", "transformer_engine", "--upstream", "head"];
     let extended = "--moe-tp-extend-ep";
-    // Grouped experts as parts of all and as fewer whole ones have the same shapes; with a key each their number tells, and so do
-    // four experts that eight ranks cannot share out.
+    // Grouped experts as parts of all and as fewer whole ones have the same shapes; with a key each their number tells, and
+    // so do four experts that eight ranks cannot share out.
     for (form, ep, written, read, right, warned) in [
         (&[][..], "2", &[][..], &[][..], true, true),
         (&[], "2", &[extended], &[], false, true),

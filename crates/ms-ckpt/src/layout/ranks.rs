@@ -233,9 +233,9 @@ impl Opened {
         Ok(file_grid)
     }
 
-    /// Whether tensor-parallel ranks share experts out (`--moe-tp-extend-ep`): as the arguments say, else the tensors, else the
-    /// caller. If none of them does, as upstream's default has it, of which the user is told. Programs that have the flag write
-    /// it into their arguments: files of those that wrote others are not extended.
+    /// Whether tensor-parallel ranks share experts out (`--moe-tp-extend-ep`): as the arguments say, else the tensors, else
+    /// the caller. If none of them does, as upstream's default has it, of which the user is told. Programs that have the
+    /// flag write it into their arguments: files of those that wrote others are not extended.
     fn extends(&self, folder: &Path, held: Option<Held>, hints: &Hints) -> bool {
         static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let said = self.args.get("moe_tp_extend_ep").and_then(Value::as_bool);

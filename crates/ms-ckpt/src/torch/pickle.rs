@@ -5,8 +5,8 @@ pub(crate) use ms_files::pickle::{Id, Obj, Pickle};
 use ms_files::pickle::Allowed;
 
 /// Functions that make tensors and plain data. Classes that upstream's programs keep in `args`, and those that describe a
-/// distributed checkpoint, are enumerations and plain objects, kept as opaque data. Harmless names are listed one by one: only
-/// as a name that is not can a harmful one be told, such as one that Python would run.
+/// distributed checkpoint, are enumerations and plain objects, kept as opaque data. Harmless names are listed one by one:
+/// only as a name that is not can a harmful one be told, such as one that Python would run.
 const ALLOWED: Allowed = Allowed {
     calls: &[
         "torch._utils._rebuild_tensor_v2",

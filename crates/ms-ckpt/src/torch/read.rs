@@ -227,7 +227,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value of a scalar of NumPy's of a plain numeric type.
+    /// The value of an array library's scalar of a plain numeric type.
     fn scalar(&self, dtype: Id, bytes: Id) -> Option<Value> {
         let object = |id: Id| &self.pickle.objects[id];
         let Obj::Call { function, args, state } = object(dtype) else { return None };
