@@ -28,9 +28,9 @@ pub enum Obj {
     Float(f64),
     /// Text.
     Str(String),
-    /// Bytes.
+    /// Bytes, or an array of them.
     Bytes(Vec<u8>),
-    /// A list of objects.
+    /// A list of objects, or those of a set as the stream has them.
     List(Vec<Id>),
     /// A tuple of objects.
     Tuple(Vec<Id>),
@@ -69,6 +69,8 @@ pub struct Allowed {
     pub calls: &'static [&'static str],
     /// Beginnings of the names of further ones.
     pub prefixes: &'static [&'static str],
+    /// What the error about any other call ends with.
+    pub hint: &'static str,
     /// Protocols; those below 2 are text, and a stream without a number is one of them.
     pub protocols: (u8, u8),
 }
@@ -226,7 +228,8 @@ impl<'a> Machine<'a> {
             return Err("something is called that is not a function".to_owned());
         };
         if !self.allowed.call(name) {
-            return Err(format!("a call of {name} is refused: not on the list of allowed functions"));
+            let hint = self.allowed.hint;
+            return Err(format!("a call of {name} is refused: not on the list of allowed functions{hint}"));
         }
         let Obj::Tuple(args) = &self.objects[args] else {
             return Err("arguments that are not a tuple".to_owned());
@@ -300,7 +303,7 @@ impl<'a> Machine<'a> {
                 self.take(8)?; // FRAME: a hint for readers of streams
             }
             b'}' => self.push(Obj::Dict(Vec::new())),
-            b']' => self.push(Obj::List(Vec::new())),
+            b']' | 0x8f => self.push(Obj::List(Vec::new())),
             b')' => self.push(Obj::Tuple(Vec::new())),
             b'(' => self.marks.push(self.stack.len()),
             b'X' => {
@@ -354,6 +357,15 @@ impl<'a> Machine<'a> {
                 let bytes = self.take(n)?.to_vec();
                 self.push(Obj::Bytes(bytes));
             }
+            0x96 => {
+                let n = self.number(8)?;
+                let bytes = self.take(n)?.to_vec();
+                self.push(Obj::Bytes(bytes));
+            }
+            0x91 => {
+                let items = self.since_mark()?;
+                self.push(Obj::List(items));
+            }
             b'q' => {
                 let key = self.number(1)?;
                 self.memo_set(key)?;
@@ -401,7 +413,7 @@ impl<'a> Machine<'a> {
                 let item = self.pop()?;
                 self.append(vec![item])?;
             }
-            b'e' => {
+            b'e' | 0x90 => {
                 let items = self.since_mark()?;
                 self.append(items)?;
             }
@@ -515,11 +527,7 @@ fn name_of(op: u8) -> &'static str {
         0x8b => "LONG4",
         0x8d => "BINUNICODE8",
         0x8e => "BINBYTES8",
-        0x8f => "EMPTY_SET",
-        0x90 => "ADDITEMS",
-        0x91 => "FROZENSET",
         0x92 => "NEWOBJ_EX",
-        0x96 => "BYTEARRAY8",
         0x97 => "NEXT_BUFFER",
         0x98 => "READONLY_BUFFER",
         _ => "unknown",

@@ -2,6 +2,7 @@
 
 use crate::ModelFlags;
 use anyhow::{Result, bail};
+use ms_ckpt::layout::mcore::Hints;
 use ms_cli::{Usage, refuse};
 use ms_core::{DType, Device};
 use ms_cpu::{Choice, CpuBackend};
@@ -24,6 +25,13 @@ options! {
         pretrained: Option<PathBuf> = "--pretrained-checkpoint", "folder to load the weights from if --load has no checkpoint", group = "Task";
         step: Option<u64> = "--ckpt-step", "iteration to load (default: the latest)", range = "[1,1000000000000]";
         described_by_checkpoint: bool = "--use-checkpoint-args", "take the model architecture from the checkpoint";
+    }
+}
+
+options! {
+    /// What the checkpoint's files may not say of themselves.
+    struct CheckpointHints in "Parallelism" {
+        extend_ep: bool = "--moe-tp-extend-ep", "whole experts are distributed over tensor-parallel ranks too, where the files of the checkpoint do not say it";
     }
 }
 
@@ -105,6 +113,11 @@ pub(crate) fn device_for(dtype: DType, threads: usize, choice: Choice) -> ms_cor
     }
 }
 
+/// What `--moe-tp-extend-ep` says of a checkpoint whose files do not say it.
+pub(crate) fn hints(extend_ep: bool) -> Hints {
+    Hints { extend_ep: extend_ep.then_some(true), ..Hints::default() }
+}
+
 impl Source {
     /// The folder that is read, if there is one: that of `--load`, or that of `--pretrained-checkpoint` where the first has no
     /// checkpoint.
@@ -167,6 +180,7 @@ gathered_options! {
         pub compute: Compute,
         /// Its checkpoint.
         pub source: Source,
+        told: CheckpointHints,
         weights: Weights,
         model: ModelFlags,
     }
@@ -192,10 +206,7 @@ impl Loading {
         let place = |error: ms_generate::Error| {
             anyhow::Error::new(error).context(format!("--load {}", load.display()))
         };
-        let source = match self.source.step() {
-            Some(step) => ms_ckpt::open_iteration(load, step),
-            None => ms_ckpt::open(load),
-        };
+        let source = ms_ckpt::open_with(load, self.source.step(), &hints(self.told.extend_ep));
         let source = source.map_err(|e| place(e.into()))?;
         let config = self.model.beside(source.config(), self.source.describes_model(), 0)?;
         // What exists in addition to the device's threads.

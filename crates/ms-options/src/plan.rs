@@ -1,7 +1,7 @@
 //! The plan of a run without starting it: what its ranks hold, allocate and send.
 
 mod communication;
-mod layouts;
+pub(crate) mod layouts;
 mod memory_estimate;
 mod rehearse;
 pub(crate) mod smart_swap;
@@ -10,7 +10,7 @@ use crate::resolve::Resolved;
 use crate::resolve::stages::{activations, first_of_stage};
 use crate::resolve::swap_choice::SwapChoice;
 use anyhow::{Result, anyhow};
-pub use layouts::{Layouts, outline};
+pub use layouts::Layouts;
 use memory_estimate::MemoryEstimate;
 pub use memory_estimate::check as check_memory;
 use ms_cli::Usage;

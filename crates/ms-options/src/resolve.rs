@@ -422,7 +422,7 @@ fn checkpoint(o: &Options, planned: bool, model: &ModelConfig) -> Result<Checkpo
     let checkpoint =
         checkpoint::checkpointing(&o.checkpoint, &o.source, o.upstream, planned, (model, split))?;
     if !checkpoint.upcycling {
-        checkpoint::check_model(&checkpoint, &o.model_flags, model)?;
+        checkpoint::check_model(&checkpoint, o.parallelism.extend_ep.value, &o.model_flags, model)?;
     }
     Ok(checkpoint)
 }

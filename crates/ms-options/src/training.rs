@@ -8,8 +8,11 @@ use ms_cpu::Choice;
 use ms_data::sampler::DataParallelRank;
 use ms_dist::{Fabric, ParallelCtx};
 use ms_trainer::{Hooks, Outcome};
+use tracing::subscriber::NoSubscriber;
 
+use crate::plan::layouts;
 use crate::resolve::data::{Data, TokenShares};
+use crate::resolve::stage_layers::StageLayerOptions;
 
 pub use crate::resolve::options::Options;
 pub use crate::resolve::topology::{MOST_PLANNED, Topology};
@@ -49,6 +52,41 @@ pub fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) -> Result
     }
     crate::resolve::companions::say(o, &run);
     Ok(run)
+}
+
+/// Layouts with the same refusal after which it is taken for one of something else.
+const ALIKE: usize = 4;
+
+/// What layouts are found for: the run as its flags say it, or, where its ranks cannot be spread so, in any other way.
+///
+/// # Errors
+/// What refuses the flags as they are, if there is no other way.
+pub fn outline(o: &Options, launched: Option<usize>) -> Result<Resolved> {
+    let refused = match resolve(o, Purpose::Outline, launched) {
+        Ok(run) => return Ok(run),
+        Err(refused) => refused,
+    };
+    tracing::subscriber::with_default(NoSubscriber::new(), || {
+        let world = crate::resolve::world::ranks(o, true, launched)?.ranks;
+        let mut alike = 0;
+        for (sizes, dp) in layouts::sizes(world) {
+            let samples = o.batches.micro()?.saturating_mul(dp);
+            if o.batches.global.is_some_and(|global| !global.is_multiple_of(samples)) {
+                continue;
+            }
+            let mut line = o.clone();
+            line.parallelism.set_sizes(&sizes);
+            line.stage_layers = StageLayerOptions::none();
+            match crate::resolve::resolve(&line, Purpose::Outline, Some(world)) {
+                Ok(run) => return Ok(run),
+                Err(other) => alike += usize::from(other.to_string() == refused.to_string()),
+            }
+            if alike == ALIKE {
+                break;
+            }
+        }
+        Err(refused)
+    })
 }
 
 impl Resolved {

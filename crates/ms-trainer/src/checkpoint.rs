@@ -11,6 +11,7 @@ use crate::optimizer::{MASTER, StateSlot, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::upcycling;
 use crate::{Error, Result};
+use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::{Checkpoint, Form, TRACKER, Wanted, iteration_name};
 use ms_core::{DType, ParamId, Region};
 use ms_spec::ParamSpec;
@@ -297,11 +298,9 @@ fn begin_without(config: &TrainConfig, engine: &Engine, dir: &Path) -> Result<()
 /// Opens the checkpoint in `dir`, of which one rank compares the files with their checksums.
 fn open_whole(config: &TrainConfig, engine: &Engine, dir: &Path) -> Result<Checkpoint> {
     let step = config.checkpoint.load_step;
-    let source = match step {
-        Some(step) => ms_ckpt::open_iteration(dir, step),
-        None => ms_ckpt::open(dir),
-    };
-    let source = source.map_err(|e| or_an_older_one(dir, step, e))?;
+    let extended = config.args.get("moe_tp_extend_ep") == Some(&json!(true));
+    let hints = Hints { extend_ep: extended.then_some(true), ..Hints::default() };
+    let source = ms_ckpt::open_with(dir, step, &hints).map_err(|e| or_an_older_one(dir, step, e))?;
     if engine.ctx.rank == 0 {
         source.check_sums().map_err(|e| or_an_older_one(dir, step, e))?;
     }

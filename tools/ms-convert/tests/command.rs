@@ -4,7 +4,6 @@
 mod made;
 mod upstream;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use assert_cmd::Command;
@@ -579,37 +578,6 @@ fn a_form_to_save_as_that_is_not_given_is_the_one_that_help_shows() {
     let args = ["--load-model-type", "hf", "--use-mcore-models", "--params-dtype", "fp32"];
     ms_convert(&[&args[..], &["--load-dir", text(&model), "--save-dir", text(&save)]].concat()).success();
     assert!(save.join("iter_0000001/mp_rank_00/model_optim_rng.pt").is_file());
-}
-
-#[test]
-fn another_type_is_named_by_what_describes_the_weights() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name);
-    make_model(&path("hf"), "llama", false);
-    let mut config: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(path("hf").join("config.json")).unwrap()).unwrap();
-    config["torch_dtype"] = "bfloat16".into();
-    std::fs::write(path("hf").join("config.json"), config.to_string()).unwrap();
-    for (dtype, name) in [("fp16", "float16"), ("fp32", "float32")] {
-        let [mcore, again] = [path(dtype), path(&format!("{dtype} again"))];
-        ms_convert(&["hf", "mcore", "--load", text(&path("hf")), "--save", text(&mcore), "--dtype", dtype])
-            .success();
-        let inspected = ms_convert(&["inspect", "--json", text(&mcore)]).success();
-        let inspected: serde_json::Value = serde_json::from_str(&stdout(&inspected)).unwrap();
-        let tensors = inspected["tensors"].as_array().unwrap();
-        let types: BTreeSet<&str> = tensors.iter().map(|t| t["dtype"].as_str().unwrap()).collect();
-        assert_eq!(types.into_iter().collect::<Vec<_>>(), [dtype.replace("fp", "f")]);
-        ms_convert(&["mcore", "hf", "--load", text(&mcore), "--save", text(&again)]).success();
-        // Nor is there another type without the configuration.
-        std::fs::remove_file(mcore.join("config.json")).unwrap();
-        let bare = path(&format!("{dtype} bare"));
-        ms_convert(&["mcore", "hf", "--load", text(&mcore), "--save", text(&bare)]).success();
-        for folder in [again, bare] {
-            let config: serde_json::Value =
-                serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
-            assert_eq!(config["torch_dtype"], name, "{}", folder.display());
-        }
-    }
 }
 
 #[test]

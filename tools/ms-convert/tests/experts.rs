@@ -93,6 +93,48 @@ fn how_experts_are_to_be_shared_out_says_nothing_of_the_source() {
 }
 
 #[test]
+fn experts_shared_out_are_found_where_files_tell_and_else_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mixtral = ms_testing::golden_model("mixtral").unwrap();
+    let (cut, hf) = (dir.path().join("cut"), dir.path().join("hf"));
+    let one_key_each = ["--transformer-impl", "transformer_engine", "--upstream", "head"];
+    let extended = "--moe-tp-extend-ep";
+    // Grouped experts as parts of all and as fewer whole ones have the same shapes; with a key each their number tells, and
+    // so do four experts that eight ranks cannot share out.
+    for (form, ep, written, read, right, warned) in [
+        (&[][..], "2", &[][..], &[][..], true, true),
+        (&[], "2", &[extended], &[], false, true),
+        (&[], "2", &[extended], &[extended], true, false),
+        (&[], "4", &[], &[], true, false),
+        (&[], "4", &[], &[extended], true, false),
+        (&one_key_each, "2", &[], &[], true, false),
+        (&one_key_each, "2", &[], &[extended], true, false),
+        (&one_key_each, "2", &[extended], &[], true, false),
+        (&one_key_each, "2", &[extended], &[extended], true, false),
+    ] {
+        let from = ["hf", "mcore", "--load", text(&mixtral), "--save", text(&cut), "--no-args"];
+        let sizes = ["--tp", "2", "--ep", ep, "--moe-grouped-gemm", "--force"];
+        ms_convert(&[&from[..], &sizes, form, written].concat()).success();
+        let to = ["mcore", "hf", "--load", text(&cut), "--save", text(&hf), "--force"];
+        let case = format!("{form:?} {ep} {written:?} {read:?}");
+        let said = ms_convert(&[&to[..], read].concat()).success();
+        let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();
+        let times = said.matches("pass --moe-tp-extend-ep if they were written with it").count();
+        assert_eq!(times, usize::from(warned), "{case}: {said}");
+        ms_convert(&["diff", text(&mixtral), text(&hf)]).code(i32::from(!right));
+    }
+    // Files with arguments say it.
+    let from =
+        ["hf", "mcore", "--load", text(&mixtral), "--save", text(&cut), "--tp", "2", "--moe-grouped-gemm"];
+    ms_convert(&[&from[..], &["--force"]].concat()).success();
+    let said = ms_convert(&["verify", text(&cut)]).success();
+    assert!(!String::from_utf8_lossy(&said.get_output().stderr).contains(extended));
+    ms_convert(&[&from[..], &["--no-args", "--force"]].concat()).success();
+    let said = ms_convert(&["verify", text(&cut)]).success();
+    assert!(String::from_utf8_lossy(&said.get_output().stderr).contains(extended));
+}
+
+#[test]
 fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);

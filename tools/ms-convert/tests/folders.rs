@@ -35,16 +35,39 @@ fn folder(dir: &Path, fields: &Value) {
     std::fs::copy(sample.join("model.safetensors"), dir.join("model.safetensors")).unwrap();
 }
 
+/// Converts a folder; what was said.
+fn convert(words: &[&str], load: &Path, save: &Path) -> String {
+    let mut command = Command::cargo_bin("ms-convert").unwrap();
+    let done = command.args(words).arg("--load").arg(load).arg("--save").arg(save).assert().success();
+    String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+}
+
 /// Converts a folder to Megatron's form and back; what was said on the way there.
 fn there_and_back(hf: &Path, mcore: &Path, again: &Path) -> String {
-    let run = |words: [&str; 2], load: &Path, save: &Path| {
-        let mut command = Command::cargo_bin("ms-convert").unwrap();
-        let done = command.args(words).arg("--load").arg(load).arg("--save").arg(save).assert().success();
-        String::from_utf8_lossy(&done.get_output().stderr).into_owned()
-    };
-    let said = run(["hf", "mcore"], hf, mcore);
-    run(["mcore", "hf"], mcore, again);
+    let said = convert(&["hf", "mcore"], hf, mcore);
+    convert(&["mcore", "hf"], mcore, again);
     said
+}
+
+#[test]
+fn another_type_is_named_by_what_describes_the_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    folder(&path("hf"), &json!({"torch_dtype": "bfloat16"}));
+    for (dtype, name, stored) in [("fp16", "float16", Dtype::F16), ("fp32", "float32", Dtype::F32)] {
+        let [mcore, again, bare] =
+            ["mcore", "again", "bare"].map(|folder| path(&format!("{dtype} {folder}")));
+        convert(&["hf", "mcore", "--dtype", dtype], &path("hf"), &mcore);
+        assert_eq!(config(&mcore)["torch_dtype"], name);
+        convert(&["mcore", "hf"], &mcore, &again);
+        // Nor is there another type without the configuration.
+        std::fs::remove_file(mcore.join("config.json")).unwrap();
+        convert(&["mcore", "hf"], &mcore, &bare);
+        for folder in [again, bare] {
+            assert_eq!(config(&folder)["torch_dtype"], name, "{}", folder.display());
+            assert!(read(&folder).values().all(|(found, ..)| *found == stored));
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,10 @@
 mod tiny;
 
 use assert_cmd::Command;
+use ms_ckpt::layout::mcore::{Experts, FileGrid, Spelling};
+use ms_ckpt::{ArgsForm, Plan, Run, RunOptions};
+use ms_core::GridSizes;
+use ms_spec::Stages;
 use ms_testing::{assert_close, golden_model, read_golden};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
@@ -59,6 +63,41 @@ fn logits_are_those_of_transformers_for_every_family() {
         let error = norm(&mut rounded.iter().zip(want).map(|(a, b)| a - b)) / norm(&mut want.iter().copied());
         assert!(error < 0.05, "{family} in bf16: relative error {error}");
     }
+}
+
+#[test]
+fn files_that_do_not_say_how_experts_are_held_are_read_as_the_flag_says() {
+    let mixtral = golden_model("mixtral").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("ids.safetensors"), dir.path().join("logits.safetensors"));
+    write_ids(&input, &(3..19).collect::<Vec<i64>>(), [1, 16]);
+    let source = ms_ckpt::open(&mixtral).unwrap();
+    let shared = GridSizes { tp: 2, ep: 2, etp: Some(1), ..GridSizes::default() };
+    let plan = Plan::mcore(
+        source.config(),
+        &FileGrid::new(&shared, Stages::default(), true).unwrap(),
+        Spelling { experts: Experts::Grouped, ..Spelling::default() },
+        ArgsForm::Absent,
+        &|_| Ok(source.config().dtype.unwrap()),
+        &Run::default(),
+    );
+    let written = dir.path().join("shared");
+    let how = RunOptions { threads: 1, sync: false, replace: false };
+    plan.unwrap().run(&source, &written, &how, &|_| ()).unwrap();
+    std::fs::copy(mixtral.join("config.json"), written.join("config.json")).unwrap();
+    let run = |load: &Path, more: &[&str]| {
+        let mut command = ms_infer();
+        command.args(["logits", "--dtype", "fp32", "--input"]).arg(&input).args(more);
+        let done = command.arg("--load").arg(load).arg("--output").arg(&output).assert().success();
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        (read_golden(&output).0.remove("logits").unwrap().values, said)
+    };
+    let (want, _) = run(&mixtral, &[]);
+    let (got, said) = run(&written, &["--moe-tp-extend-ep"]);
+    assert!(got == want && !said.contains("--moe-tp-extend-ep"), "{said}");
+    let (other, said) = run(&written, &[]);
+    assert_eq!(said.matches("pass --moe-tp-extend-ep").count(), 1, "{said}");
+    assert!(other != want);
 }
 
 #[test]

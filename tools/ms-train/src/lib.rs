@@ -135,7 +135,7 @@ fn begun(
     let purpose = run_mode.purpose(parity);
     let launched = ranks::launched(&o.world, purpose)?;
     let resolved = match purpose {
-        Purpose::Outline if !run_mode.print_config => ms_options::plan::outline(&o, launched)?,
+        Purpose::Outline if !run_mode.print_config => training::outline(&o, launched)?,
         _ => training::resolve(&o, purpose, launched)?,
     };
     match purpose {

@@ -10,6 +10,6 @@ pub struct Hints {
     pub config: Option<Value>,
     /// The model itself, for a checkpoint that only holds adapters of it.
     pub model: Option<ModelConfig>,
-    /// Whether experts are also distributed over tensor-parallel ranks, where the files' arguments do not say.
+    /// Whether experts are also distributed over tensor-parallel ranks, where the files do not say.
     pub extend_ep: Option<bool>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use ms_core::{Axis, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, Part, Place, Placement, Role, Stages, params};
@@ -38,6 +39,19 @@ impl RankFile {
     pub(super) fn has(&self, names: &[String]) -> bool {
         self.tensors.keys().any(|(_, name)| names.contains(name))
     }
+}
+
+/// How tensor-parallel ranks hold experts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// All of the expert-parallel rank, whole.
+    Whole,
+    /// A part of each.
+    Cut,
+    /// Some of them, whole.
+    Shared,
+    /// Cut or shared.
+    Unclear,
 }
 
 pub(super) struct Opened {
@@ -178,15 +192,15 @@ impl Opened {
             |r: &RankFile| r.numbers.p == 0 && r.tensors.contains_key(&(1, "output_layer.weight".to_owned()));
         let dual_pipe = self.args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev")
             || (pp > 1 && self.ranks.iter().any(last_chunk_first_stage));
-        let said = self.args.get("moe_tp_extend_ep").and_then(Value::as_bool);
-        let extended = said.or(hints.extend_ep) == Some(true) && tp > 1;
+        let held = self.held_experts(config, tp, ep);
+        let extended = tp > 1 && self.extends(folder, held, hints);
         let sizes = GridSizes { tp, ep, ..GridSizes::default() };
         // Without experts, as in dense layers alone, the number of files tells.
         let common = gcd(tp, ep);
         let fewest = || common > 1 && self.ranks.len() == (tp / common).saturating_mul(ep).saturating_mul(pp);
         let sizes = match extended {
             true => GridSizes { ep: ep.saturating_mul(tp), etp: Some(1), ..sizes },
-            false if self.whole_experts(config, tp, ep).unwrap_or_else(fewest) => {
+            false if held.map_or_else(fewest, |held| held == Held::Whole) => {
                 GridSizes { etp: Some(1), ..sizes }
             }
             false => sizes,
@@ -219,20 +233,55 @@ impl Opened {
         Ok(file_grid)
     }
 
-    /// Whether tensor-parallel ranks have whole experts, from the size of the first that is found; `None` if none is.
-    fn whole_experts(&self, config: &ModelConfig, tp: usize, ep: usize) -> Option<bool> {
+    /// Whether tensor-parallel ranks share experts out (`--moe-tp-extend-ep`): as the arguments say, else the tensors, else
+    /// the caller. If none of them does, as upstream's default has it, of which the user is told. Programs that have the
+    /// flag write it into their arguments: files of those that wrote others are not extended.
+    fn extends(&self, folder: &Path, held: Option<Held>, hints: &Hints) -> bool {
+        static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        let said = self.args.get("moe_tp_extend_ep").and_then(Value::as_bool);
+        let told = match held {
+            Some(Held::Shared) => Some(true),
+            Some(Held::Whole | Held::Cut) => Some(false),
+            Some(Held::Unclear) | None => hints.extend_ep,
+        };
+        let unclear = said.or(told).is_none() && held == Some(Held::Unclear) && self.args.is_empty();
+        // A program may open a folder several times.
+        if unclear && WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned()) {
+            tracing::warn!(
+                "{}: the files do not say whether tensor-parallel ranks hold parts of all experts or whole ones; read as parts, \
+                 which is the default\nhint: pass --moe-tp-extend-ep if they were written with it: without it experts would then \
+                 have wrong values",
+                folder.display()
+            );
+        }
+        said.or(told) == Some(true)
+    }
+
+    /// How tensor-parallel ranks hold experts, from the first that is found; `None` if none is.
+    fn held_experts(&self, config: &ModelConfig, tp: usize, ep: usize) -> Option<Held> {
         let first = |spec: &ParamSpec| spec.slot.part == Part::Experts && spec.slot.role == Role::LinearFc1;
         let specs = params(config);
         let spec = specs.iter().find(|spec| first(spec)).filter(|_| tp > 1)?;
         let of_rank = Region::along(&spec.shape, 0, std::iter::once(0..spec.shape[0] / ep));
+        // Of each rank, if they share experts out.
+        let shared = Some(spec.shape[0] / ep / tp).filter(|n| n * ep * tp == spec.shape[0]);
         let slots = self.slots();
         for spelling in [PLAIN, GROUPED, ONE_KEY_EACH] {
-            let (module, ending, lens) = spelling.experts(&spec.slot, &of_rank).into_iter().next()?;
-            let names = slots.iter().map(|slot| format!("{LAYERS}{slot}.{module}{ending}"));
-            if let Some(i) = names.filter_map(|name| self.find(&name)).next() {
-                let numel: usize = self.stored[i].shape.iter().product();
-                return Some(numel == lens.shape.iter().product::<usize>());
-            }
+            let experts = spelling.experts(&spec.slot, &of_rank);
+            let found = |i: usize| {
+                let (module, ending, _) = experts.get(i)?;
+                slots.iter().find_map(|slot| self.find(&format!("{LAYERS}{slot}.{module}{ending}")))
+            };
+            let Some(i) = found(0) else { continue };
+            let whole = self.stored[i].shape.iter().product::<usize>()
+                == experts[0].2.shape.iter().product::<usize>();
+            return Some(match shared {
+                // Parts of all experts have the same shape as fewer whole ones.
+                Some(_) if spelling == GROUPED && !whole => Held::Unclear,
+                Some(n) if spelling == ONE_KEY_EACH && whole && found(n).is_none() => Held::Shared,
+                _ if whole => Held::Whole,
+                _ => Held::Cut,
+            });
         }
         None
     }

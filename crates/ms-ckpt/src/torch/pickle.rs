@@ -5,7 +5,8 @@ pub(crate) use ms_files::pickle::{Id, Obj, Pickle};
 use ms_files::pickle::Allowed;
 
 /// Functions that make tensors and plain data. Classes that upstream's programs keep in `args`, and those that describe a
-/// distributed checkpoint, are enumerations and plain objects, kept as opaque data.
+/// distributed checkpoint, are enumerations and plain objects, kept as opaque data. Harmless names are listed one by one:
+/// only as a name that is not can a harmful one be told, such as one that Python would run.
 const ALLOWED: Allowed = Allowed {
     calls: &[
         "torch._utils._rebuild_tensor_v2",
@@ -25,17 +26,41 @@ const ALLOWED: Allowed = Allowed {
         "argparse.Namespace",
         "numpy.core.multiarray._reconstruct",
         "numpy._core.multiarray._reconstruct",
+        "numpy.core.numeric._frombuffer",
+        "numpy._core.numeric._frombuffer",
+        "numpy.core.multiarray.scalar",
+        "numpy._core.multiarray.scalar",
         "numpy.ndarray",
         "numpy.dtype",
         "_codecs.encode",
         // The folder that a distributed checkpoint was saved to.
         "pathlib.PosixPath",
         "pathlib.WindowsPath",
+        "pathlib._local.PosixPath",
+        "pathlib._local.WindowsPath",
         // Arguments that are sets, such as the empty slots of a pipeline.
         "builtins.set",
         "__builtin__.set",
         "builtins.frozenset",
         "__builtin__.frozenset",
+        // Other plain values, under the names of both versions of Python.
+        "builtins.bytearray",
+        "__builtin__.bytearray",
+        "builtins.complex",
+        "__builtin__.complex",
+        "builtins.range",
+        "__builtin__.xrange",
+        "builtins.slice",
+        "__builtin__.slice",
+        "datetime.date",
+        "datetime.datetime",
+        "datetime.time",
+        "datetime.timedelta",
+        "datetime.timezone",
+        "signal.Signals",
+        "types.SimpleNamespace",
+        // `_extra_state` of Transformer Engine's modules.
+        "_io.BytesIO",
     ],
     prefixes: &[
         "megatron.core.",
@@ -47,6 +72,7 @@ const ALLOWED: Allowed = Allowed {
         "torch.distributed.checkpoint.planner.",
         "torch.distributed._shard.sharded_tensor.metadata.",
     ],
+    hint: "\nhint: if you trust the file, load it with torch, delete that object (such as an entry of args) and save it again",
     protocols: (2, 5),
 };
 

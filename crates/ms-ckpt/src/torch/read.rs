@@ -86,6 +86,11 @@ struct Reader<'a> {
     left: usize,
 }
 
+/// A number; as text if JSON has no form for it.
+fn float(x: f64) -> Value {
+    serde_json::Number::from_f64(x).map_or_else(|| Value::String(x.to_string()), Value::Number)
+}
+
 /// Unfolds the root of a pickle.
 pub(super) fn unfold(pickle: &Pickle) -> Result<Node, String> {
     let (some, each) = NODES_OF_SHORT;
@@ -114,9 +119,7 @@ impl Reader<'_> {
             Obj::Bool(b) => Node::Plain(Value::Bool(*b)),
             Obj::Int(i) => Node::Plain(Value::from(*i)),
             Obj::Big(bytes) => Node::Plain(Value::String(format!("an integer of {} bytes", bytes.len()))),
-            Obj::Float(x) => Node::Plain(
-                serde_json::Number::from_f64(*x).map_or_else(|| Value::String(x.to_string()), Value::Number),
-            ),
+            Obj::Float(x) => Node::Plain(float(*x)),
             Obj::Str(s) | Obj::Global(s) => Node::Plain(Value::String(self.copy(s)?)),
             Obj::List(items) | Obj::Tuple(items) => {
                 let nodes = items.iter().map(|&i| self.node(i, depth + 1)).collect::<Result<Vec<_>, _>>()?;
@@ -206,6 +209,12 @@ impl Reader<'_> {
                 None => Ok(Node::Dict(Vec::new())),
             },
             other => {
+                if let ("numpy.core.multiarray.scalar" | "numpy._core.multiarray.scalar", &[dtype, bytes]) =
+                    (other, args)
+                    && let Some(value) = self.scalar(dtype, bytes)
+                {
+                    return Ok(Node::Plain(value));
+                }
                 // An object that is only kept: its class and its plain arguments, for a reader of `args`.
                 let mut object = Map::new();
                 object.insert("class".to_owned(), Value::String(self.copy(other)?));
@@ -216,6 +225,46 @@ impl Reader<'_> {
                 Ok(Node::Plain(Value::Object(object)))
             }
         }
+    }
+
+    /// The value of an array library's scalar of a plain numeric type.
+    fn scalar(&self, dtype: Id, bytes: Id) -> Option<Value> {
+        let object = |id: Id| &self.pickle.objects[id];
+        let Obj::Call { function, args, state } = object(dtype) else { return None };
+        let Obj::Str(kind) = object(*args.first().filter(|_| function == "numpy.dtype")?) else {
+            return None;
+        };
+        let mut bytes: Vec<u8> = match object(bytes) {
+            Obj::Bytes(bytes) => bytes.get(..9).unwrap_or(bytes).to_vec(),
+            // Bytes in protocol 2: the text that they are in Latin-1.
+            Obj::Call { function, args, .. } if function == "_codecs.encode" => {
+                let Obj::Str(text) = object(*args.first()?) else { return None };
+                text.chars().take(9).map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<_>>()?
+            }
+            _ => return None,
+        };
+        if let Obj::Tuple(state) = object((*state)?)
+            && matches!(object(*state.get(1)?), Obj::Str(order) if order == ">")
+        {
+            bytes.reverse();
+        }
+        let (sign, size) = kind.split_at_checked(1)?;
+        if size.parse() != Ok(bytes.len()) || !(1..=8).contains(&bytes.len()) {
+            return None;
+        }
+        let mut wide = [0; 8];
+        wide[..bytes.len()].copy_from_slice(&bytes);
+        let unsigned = u64::from_le_bytes(wide);
+        let unused = 64 - 8 * bytes.len();
+        Some(match (sign, bytes.len()) {
+            ("b", 1) => Value::Bool(unsigned != 0),
+            ("i", _) => Value::from((unsigned << unused).cast_signed() >> unused),
+            ("u", _) => Value::from(unsigned),
+            ("f", 2) => float(f64::from(half::f16::from_bits(unsigned as u16))),
+            ("f", 4) => float(f64::from(f32::from_bits(unsigned as u32))),
+            ("f", 8) => float(f64::from_bits(unsigned)),
+            _ => return None,
+        })
     }
 
     fn sizes(&self, id: Id) -> Result<Vec<usize>, String> {
@@ -359,6 +408,87 @@ mod tests {
         }
         let other = [&typed[..], b"ctorch\nSize\nctorch\nTensor\n(K\x01t", state, b"t"].concat();
         assert_eq!(refused(&[&other, b"R"]), "an object with attributes that is not made as a tensor");
+    }
+
+    /// The stream of a text.
+    fn text(s: &str) -> Vec<u8> {
+        [&b"X"[..], &(s.len() as u32).to_le_bytes(), s.as_bytes()].concat()
+    }
+
+    fn json(stream: &[&[u8]]) -> Value {
+        let stream = [b"\x80\x02", &stream.concat()[..], b"."].concat();
+        unfold(&pickle::read(&stream).unwrap()).unwrap().to_json()
+    }
+
+    #[test]
+    fn scalars_of_numpy_are_numbers() {
+        let scalar = |module: &str, kind: &str, order: &str, bytes: &[u8]| {
+            let dtype =
+                [b"cnumpy\ndtype\n", &text(kind)[..], b"\x89\x88\x87R(K\x03", &text(order), b"NNNK\0tb"];
+            json(&[
+                format!("cnumpy.{module}.multiarray\nscalar\n").as_bytes(),
+                &dtype.concat(),
+                bytes,
+                b"\x86R",
+            ])
+        };
+        let binary = |bytes: &[u8]| [&[b'C', bytes.len() as u8], bytes].concat();
+        for (kind, order, bytes, want) in [
+            ("f8", "<", &2.5f64.to_le_bytes()[..], Value::from(2.5)),
+            ("f4", "<", &1.5f32.to_le_bytes(), Value::from(1.5)),
+            ("f4", "<", &f32::NAN.to_le_bytes(), Value::from("NaN")),
+            ("f2", "<", &[0, 0x38], Value::from(0.5)),
+            ("i8", "<", &(-7i64).to_le_bytes(), Value::from(-7)),
+            ("i4", ">", &(-70_000i32).to_be_bytes(), Value::from(-70_000)),
+            ("u1", "|", &[200], Value::from(200)),
+            ("u8", "<", &u64::MAX.to_le_bytes(), Value::from(u64::MAX)),
+            ("b1", "|", &[1], Value::from(true)),
+        ] {
+            // As bytes, and as protocol 2 has them: text that is made bytes.
+            let latin: String = bytes.iter().map(|&b| char::from(b)).collect();
+            let encoded = [b"c_codecs\nencode\n", &text(&latin)[..], &text("latin1"), b"\x86R"].concat();
+            for module in ["core", "_core"] {
+                assert_eq!(scalar(module, kind, order, &binary(bytes)), want, "{kind}");
+                assert_eq!(scalar(module, kind, order, &encoded), want, "{kind}");
+            }
+        }
+        // Of other types, and of other lengths than their types have, they are kept by name.
+        let kept = serde_json::json!({ "class": "numpy.core.multiarray.scalar" });
+        for (kind, bytes) in
+            [("M8", &[0; 8][..]), ("c16", &[0; 16]), ("i9", &[0; 9]), ("i0", &[]), ("f8", &[0; 9])]
+        {
+            assert_eq!(scalar("core", kind, "<", &binary(bytes)), kept, "{kind}");
+        }
+        for kind in ["", "\u{e9}8"] {
+            assert_eq!(scalar("core", kind, "<", &binary(&[0; 8])), kept, "{kind}");
+        }
+    }
+
+    #[test]
+    fn harmless_objects_are_kept_by_name() {
+        let kept = |class: &str, args: Value| serde_json::json!({ "class": class, "args": args });
+        // io.BytesIO(b"zz") as protocol 2 has it, complex(1, 2), range(3).
+        let encoded = [b"c_codecs\nencode\n", &text("zz")[..], &text("latin1"), b"\x86R"].concat();
+        let buffer = json(&[b"c_io\nBytesIO\n)\x81", &encoded, b"K\0N\x87b"]);
+        assert_eq!(buffer, kept("_io.BytesIO", serde_json::json!([])));
+        let complex = json(&[b"c__builtin__\ncomplex\nK\x01K\x02\x86R"]);
+        assert_eq!(complex, kept("__builtin__.complex", serde_json::json!([1, 2])));
+        let range = json(&[b"c__builtin__\nxrange\nK\0K\x03K\x01\x87R"]);
+        assert_eq!(range, kept("__builtin__.xrange", serde_json::json!([0, 3, 1])));
+        // A name alone does nothing; one that is called has to be known.
+        assert_eq!(json(&[b"c__builtin__\nEllipsis\n"]), Value::from("__builtin__.Ellipsis"));
+        for name in
+            ["builtins\ngetattr", "functools\npartial", "torch.storage\n_load_from_bytes", "x\nUnknown"]
+        {
+            for call in ["R", "\u{81}"] {
+                let stream =
+                    [b"\x80\x02c", name.as_bytes(), b"\n)", &[call.chars().next().unwrap() as u8], b"."];
+                let (_, what) = pickle::read(&stream.concat()).unwrap_err();
+                let (name, said) =
+                    (name.replace('\n', "."), "is refused: not on the list of allowed functions");
+                assert!(what.starts_with(&format!("a call of {name} {said}\nhint: if you trust")), "{what}");
+            }
+        }
     }
 
     #[test]

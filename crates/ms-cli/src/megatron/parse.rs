@@ -101,8 +101,8 @@ fn values_behind(
     Ok(count)
 }
 
-/// Takes a program's own words out of its arguments: those in front, `most` at the most, and of those that are no flag's value the
-/// ones that `takes`, which is told the words before.
+/// Takes a program's own words out of its arguments: those in front, `most` at the most, and of those that are no flag's
+/// value the ones that it `takes`, which is told the words before.
 ///
 /// # Errors
 /// As [`answer`].
@@ -137,9 +137,9 @@ pub fn take_words(
     Ok(words)
 }
 
-/// What this process was called with: words in front, `most` at the most, or those among the flags that it `knows`, and the flags.
-/// What is asked of the program itself, and `--explain` (`None`: nothing is left to do), is answered then, what is refused has
-/// been, and messages go where the flags say.
+/// What this process was called with: words in front, `most` at the most, or those among the flags that it `knows`, and the
+/// flags. What is asked of the program itself, and `--explain` (`None`: nothing is left to do), is answered then, what is
+/// refused has been, and messages go where the flags say.
 ///
 /// # Errors
 /// As [`parse_or_exit`] and [`Args::check`].

@@ -4,8 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-const BINARY: Allowed = Allowed { calls: &[], prefixes: &[], protocols: (2, 5) };
-const TEXT: Allowed = Allowed { calls: &["sets.Set"], prefixes: &[], protocols: (0, 3) };
+const BINARY: Allowed =
+    Allowed { calls: &[], prefixes: &[], hint: "\nhint: leave it out", protocols: (2, 5) };
+const TEXT: Allowed = Allowed { calls: &["sets.Set"], prefixes: &[], hint: "", protocols: (0, 3) };
 
 #[test]
 fn numbers_texts_and_containers_are_read() {
@@ -35,10 +36,35 @@ fn a_call_that_is_not_on_the_list_is_refused_by_name_and_place() {
     let (at, what) = read(b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.", &BINARY).unwrap_err();
     assert_eq!(
         (at, what.as_str()),
-        (21, "a call of os.system is refused: not on the list of allowed functions")
+        (21, "a call of os.system is refused: not on the list of allowed functions\nhint: leave it out")
     );
     let (_, what) = read(b"\x80\x02ibuiltins\neval\n.", &BINARY).unwrap_err();
     assert_eq!(what, "opcode INST (0x69) is not allowed");
+}
+
+#[test]
+fn sets_and_arrays_of_bytes_are_read() {
+    // ({1, 2}, frozenset({3}), set(), bytearray(b"xy"))
+    let bytes = b"\x80\x05(\x8f\x94(K\x01K\x02\x90(K\x03\x91\x94\x8f\x96\x02\0\0\0\0\0\0\0xyt.";
+    let p = read(bytes, &BINARY).unwrap();
+    let Obj::Tuple(parts) = &p.objects[p.root] else { panic!() };
+    let numbers = |id: usize| -> Vec<&Obj> {
+        let Obj::List(items) = &p.objects[id] else { panic!() };
+        items.iter().map(|&i| &p.objects[i]).collect()
+    };
+    assert_eq!(numbers(parts[0]), [&Obj::Int(1), &Obj::Int(2)]);
+    assert_eq!((numbers(parts[1]), numbers(parts[2])), (vec![&Obj::Int(3)], vec![]));
+    assert_eq!(p.objects[parts[3]], Obj::Bytes(b"xy".to_vec()));
+    for (stream, want) in [
+        (
+            &b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x7fx."[..],
+            "9223372036854775807 more bytes are needed, 2 are left",
+        ),
+        (b"\x80\x05\x91.", "no mark on the stack"),
+        (b"\x80\x05N(K\x01\x90.", "items are appended to something that is not a list"),
+    ] {
+        assert_eq!(read(stream, &BINARY).unwrap_err().1, want);
+    }
 }
 
 #[test]
@@ -57,7 +83,7 @@ fn streams_of_text_are_read_where_they_are_allowed() {
 #[test]
 fn what_a_stream_repeats_is_limited_by_its_length() {
     const CALLS: Allowed =
-        Allowed { calls: &["collections.OrderedDict"], prefixes: &["a."], protocols: (2, 5) };
+        Allowed { calls: &["collections.OrderedDict"], prefixes: &["a."], hint: "", protocols: (2, 5) };
     let repeated = |start: &[u8], again: &[u8], count: usize| {
         let stream = [b"\x80\x02", start, &again.repeat(count), b"."].concat();
         read(&stream, &CALLS).map(|p| p.objects.len()).map_err(|(_, what)| what)

@@ -101,41 +101,6 @@ pub struct Layouts {
     set_aside: Vec<String>,
 }
 
-/// Layouts with the same refusal after which it is taken for one of something else.
-const ALIKE: usize = 4;
-
-/// What layouts are found for: the run as its flags say it, or, where its ranks cannot be spread so, in any other way.
-///
-/// # Errors
-/// What refuses the flags as they are, if there is no other way.
-pub fn outline(o: &Options, launched: Option<usize>) -> Result<Resolved> {
-    let refused = match crate::training::resolve(o, Purpose::Outline, launched) {
-        Ok(run) => return Ok(run),
-        Err(refused) => refused,
-    };
-    tracing::subscriber::with_default(NoSubscriber::new(), || {
-        let world = resolve::world::ranks(o, true, launched)?.ranks;
-        let mut alike = 0;
-        for (sizes, dp) in sizes(world) {
-            let samples = o.batches.micro()?.saturating_mul(dp);
-            if o.batches.global.is_some_and(|global| !global.is_multiple_of(samples)) {
-                continue;
-            }
-            let mut line = o.clone();
-            line.parallelism.set_sizes(&sizes);
-            line.stage_layers = StageLayerOptions::none();
-            match resolve::resolve(&line, Purpose::Outline, Some(world)) {
-                Ok(run) => return Ok(run),
-                Err(other) => alike += usize::from(other.to_string() == refused.to_string()),
-            }
-            if alike == ALIKE {
-                break;
-            }
-        }
-        Err(refused)
-    })
-}
-
 impl Layouts {
     /// Finds those of the ranks of `r` that need at most `asked` (64GiB, say).
     ///
@@ -375,7 +340,7 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Every way to share `world` ranks among tensor, pipeline and context parallelism, and the replicas that are left.
-fn sizes(world: usize) -> impl Iterator<Item = (GridSizes, usize)> {
+pub(crate) fn sizes(world: usize) -> impl Iterator<Item = (GridSizes, usize)> {
     let of_stage = move |tp: usize| divisors(world / tp).map(move |pp| (tp, pp));
     let stages = divisors(world).flat_map(of_stage);
     stages.flat_map(move |(tp, pp)| {

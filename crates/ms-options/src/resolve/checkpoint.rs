@@ -1,5 +1,6 @@
 //! Where a run's checkpoints come from and go to.
 
+use crate::compute::hints;
 use crate::{ModelFlags, Source};
 use anyhow::{Result, bail};
 use ms_ckpt::layout::mcore::{Experts, Spelling, Version};
@@ -118,12 +119,14 @@ fn spelling(o: &CheckpointOptions, upstream: Upstream, split_heads: bool) -> Spe
 ///
 /// # Errors
 /// With the flag that makes a weight of another shape, or one that is not there.
-pub(super) fn check_model(c: &Checkpointing, flags: &ModelFlags, model: &ModelConfig) -> Result<()> {
+pub(super) fn check_model(
+    c: &Checkpointing,
+    extend_ep: bool,
+    flags: &ModelFlags,
+    model: &ModelConfig,
+) -> Result<()> {
     let Some(dir) = c.load.as_deref().filter(|dir| ms_ckpt::present(dir)) else { return Ok(()) };
-    let opened = match c.load_step {
-        Some(step) => ms_ckpt::open_iteration(dir, step),
-        None => ms_ckpt::open(dir),
-    };
+    let opened = ms_ckpt::open_with(dir, c.load_step, &hints(extend_ep));
     opened.map_or(Ok(()), |checkpoint| flags.check_loaded(checkpoint.config(), model))
 }
 

@@ -1,6 +1,7 @@
 //! `--use-mp-args-from-checkpoint-args`: the parallel sizes of a run, taken from the run that saved the checkpoint.
 
 use crate::Source;
+use crate::compute::hints;
 use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
 use ms_cli::refuse;
@@ -33,7 +34,8 @@ pub(crate) fn settle_sizes(args: &mut Args, wanted: &Inherited, source: &Source)
     let Some(folder) = source.folder() else {
         refuse!("{FLAG}: expected --load, the checkpoint that names them");
     };
-    let checkpoint = ms_ckpt::open(folder).with_context(|| FLAG.to_owned())?;
+    let hints = hints(args.record().get("moe_tp_extend_ep") == Some(&Value::Bool(true)));
+    let checkpoint = ms_ckpt::open_with(folder, None, &hints).with_context(|| FLAG.to_owned())?;
     let dest = |flag: &str| flag.trim_start_matches("--").replace('-', "_");
     let said = |flag: &str| checkpoint.args().get(&dest(flag)).filter(|value| !value.is_null()).cloned();
     let open = !args.record().contains_key(&dest(LEFT_OPEN));

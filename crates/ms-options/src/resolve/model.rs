@@ -1,7 +1,7 @@
 //! The model of a run: from flags, or from a checkpoint with flags overriding what it says.
 
 use crate::ModelFlags;
-use crate::compute::Source;
+use crate::compute::hints;
 use crate::resolve::options::Options;
 use crate::versions::{YARN_FACTOR, divides_last, say_unread, turn_args, unread_of_router};
 use anyhow::{Context, Result};
@@ -90,7 +90,7 @@ pub(crate) fn padded_vocab(o: &Options, model: &ModelConfig, tp: usize) -> usize
     if loaded(o).is_some() || o.model_flags.rows().is_some() {
         model.padded_vocab.next_multiple_of(tp)
     } else {
-        rows_of_run(o, resumed_rows(&o.source), model.vocab, tp)
+        rows_of_run(o, resumed_rows(o), model.vocab, tp)
     }
 }
 
@@ -105,13 +105,10 @@ fn rows_of_run(o: &Options, resumed: Option<usize>, vocab: usize, tp: usize) -> 
 
 /// Rows of the embedding of the checkpoint of a training run that is loaded, if there is one. What cannot be opened is said by
 /// who loads it.
-fn resumed_rows(source: &Source) -> Option<usize> {
-    let folder = source.folder().filter(|folder| ms_ckpt::present(folder))?;
-    let opened = match source.step() {
-        Some(step) => ms_ckpt::open_iteration(folder, step),
-        None => ms_ckpt::open(folder),
-    };
-    let opened = opened.ok()?;
+fn resumed_rows(o: &Options) -> Option<usize> {
+    let folder = o.source.folder().filter(|folder| ms_ckpt::present(folder))?;
+    let hints = hints(o.parallelism.extend_ep.value);
+    let opened = ms_ckpt::open_with(folder, o.source.step(), &hints).ok()?;
     (!matches!(opened.form(), Form::Hf | Form::Peft)).then(|| opened.config().padded_vocab)
 }
 
@@ -127,7 +124,8 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
 
 /// The model of the checkpoint in `dir`, with what single flags say, and a description of where it is from.
 fn of_checkpoint(o: &Options, dir: &Path) -> Result<(ModelConfig, String)> {
-    let checkpoint = ms_ckpt::open(dir).with_context(|| {
+    let hints = hints(o.parallelism.extend_ep.value);
+    let checkpoint = ms_ckpt::open_with(dir, None, &hints).with_context(|| {
         "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
             .to_owned()
     })?;
@@ -253,7 +251,7 @@ fn add_vocabulary(
         map.insert("vocab_size".into(), tokens.into());
     }
     let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
-    let resumed = resumed_rows(&o.source);
+    let resumed = resumed_rows(o);
     let rows = rows_of_run(o, resumed, vocab, o.parallelism.tp);
     if let Some(there) = resumed.filter(|&there| there != rows) {
         tracing::warn!(

@@ -19,6 +19,7 @@ const ALLOWED: Allowed = Allowed {
         "copyreg._reconstructor",
     ],
     prefixes: &[],
+    hint: "",
     protocols: (0, 3),
 };
 
