@@ -90,11 +90,9 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
     let parity =
         !take_words(line(), &mut argv, 0, |before, word| before.is_empty() && word == "parity")?.is_empty();
-    if parity {
-        if argv.iter().any(|word| word == "--help" || word == "-h") {
-            std::io::Write::write_all(&mut std::io::stdout().lock(), ABOUT_PARITY.as_bytes())?;
-            return Ok(());
-        }
+    if parity && argv.iter().any(|word| word == "--help" || word == "-h") {
+        std::io::Write::write_all(&mut std::io::stdout().lock(), ABOUT_PARITY.as_bytes())?;
+        return Ok(());
     }
     if argv.is_empty() && !parity {
         refuse!("{NOTHING_GIVEN}");
