@@ -35,11 +35,15 @@ impl Search {
     }
 }
 
-/// Where toolkits are installed in `root`: 9.x in `cann`, or `cann-VERSION`, of which the newest comes first; 8.1 in
-/// `ascend-toolkit/latest`.
+/// Where toolkits are installed in `root`: 9.x in `cann`, or `cann-VERSION`, of which the newest comes first, a release before
+/// what went before it (`8.5.0.alpha002`); 8.1 in `ascend-toolkit/latest`.
 fn installed(root: &Path) -> Vec<PathBuf> {
-    let numbers = |version: &str| -> Vec<u64> {
-        version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+    let numbers = |version: &str| {
+        let release = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+        let [of_release, behind] = [&version[..release], &version[release..]].map(|part| -> Vec<u64> {
+            part.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+        });
+        (of_release, release == version.len(), behind)
     };
     let names = std::fs::read_dir(root)
         .into_iter()
@@ -342,10 +346,12 @@ mod tests {
             all.iter().map(|p| p.strip_prefix(root.path()).unwrap().display().to_string()).collect()
         };
         assert_eq!(relative(), ["cann", "ascend-toolkit/latest"]);
-        for name in ["cann-9.0.0", "cann-8.5.0", "cann-10.0.0-beta.1", "driver", "cann"] {
+        for name in
+            ["cann-9.0.0", "cann-9.0.0.alpha002", "cann-8.5.0", "cann-10.0.0-beta.1", "driver", "cann"]
+        {
             std::fs::create_dir(root.path().join(name)).unwrap();
         }
-        let want = ["cann", "cann-10.0.0-beta.1", "cann-9.0.0", "cann-8.5.0", "ascend-toolkit/latest"];
-        assert_eq!(relative(), want);
+        let versions = ["cann-10.0.0-beta.1", "cann-9.0.0", "cann-9.0.0.alpha002", "cann-8.5.0"];
+        assert_eq!(relative(), [&["cann"][..], &versions, &["ascend-toolkit/latest"]].concat());
     }
 }

@@ -90,7 +90,7 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
     }
 }
 
-/// The arguments with the command before those of [`Common`]: a program with flags of its own does not take those there.
+/// The arguments with the command in front of flags of [`Common`], which a program with flags of its own takes behind it only.
 fn command_in_front(command: &clap::Command, mut argv: Vec<OsString>) -> Vec<OsString> {
     let mut at = 1;
     while let Some(word) = argv.get(at).and_then(|arg| arg.to_str()) {

@@ -265,6 +265,7 @@ fn trained_model(
     seq_length: usize,
 ) -> Result<(ModelConfig, String)> {
     let (mut model, model_from) = model(o, tokens, planned)?;
+    model::check_open_experts(o, &model)?;
     positions(&o.model_flags, &mut model, seq_length)?;
     if let Some((modules, flag)) = o.model_training.modules() {
         if modules > model.mtp {

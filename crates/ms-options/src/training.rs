@@ -54,7 +54,7 @@ pub fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) -> Result
     Ok(run)
 }
 
-/// Layouts with the same refusal after which it is taken for one of something else.
+/// After so many layouts that are refused as the line itself is, what is wrong is taken to be no matter of layouts.
 const ALIKE: usize = 4;
 
 /// What layouts are found for: the run as its flags say it, or, where its ranks cannot be spread so, in any other way.

@@ -66,6 +66,32 @@ impl ModelConfig {
         first.into_iter().chain(parts).chain(others).find(|p| p.0).map(|p| p.1)
     }
 
+    /// Checks that open groups hold as many experts as a token takes. A model without is converted, but not computed.
+    ///
+    /// # Errors
+    /// [`Error::Inconsistent`] naming the numbers.
+    pub fn check_open_experts(&self) -> Result<()> {
+        let Some((m, g)) = self.moe.as_ref().and_then(|m| Some((m, m.router.groups.as_ref()?))) else {
+            return Ok(());
+        };
+        let (of_group, open) = ((m.experts + m.zero_experts) / g.groups.max(1), g.keep);
+        if m.top_k <= open * of_group {
+            return Ok(());
+        }
+        Err(Error::of(
+            &[
+                &["moe_router_topk"],
+                &["moe_router_num_groups", "n_group"],
+                &["moe_router_group_topk", "topk_group"],
+            ],
+            format!(
+                "expected at most {} experts per token, as {open} open groups of {of_group} have, found {}",
+                open * of_group,
+                m.top_k
+            ),
+        ))
+    }
+
     /// Checks that the sizes fit together.
     ///
     /// # Errors
@@ -183,17 +209,6 @@ impl ModelConfig {
                     ));
                 }
                 let all = e / g.groups.max(1);
-                if k > g.keep * all {
-                    let keep = g.keep;
-                    return Err(Error::of(
-                        &[
-                            &["moe_router_topk"],
-                            &["moe_router_num_groups", "n_group"],
-                            &["moe_router_group_topk", "topk_group"],
-                        ],
-                        format!("{k} experts per token of {keep} open groups of {all} experts"),
-                    ));
-                }
                 if let GroupScore::Best(count) = g.by
                     && (count == 0 || (count > 2 && count > all))
                 {
@@ -331,8 +346,6 @@ mod tests {
         assert_eq!(routed(2, Some(2), Score::Softmax, 2), None);
         let uneven = routed(1, Some(2), Score::Softmax, 2).expect("refused");
         assert!(uneven.contains("1 experts without weights are not divisible by 2 groups"), "{uneven}");
-        let few = routed(0, Some(2), Score::Softmax, 3).expect("refused");
-        assert!(few.contains("3 experts per token of 1 open groups of 2 experts"), "{few}");
         let sparse = |top_k| routed(0, None, Score::SparseMixer { jitter: 0.01 }, top_k);
         assert_eq!(sparse(2), None);
         let three = sparse(3).expect("refused");

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::{Compared, Relation};
 use serde_json::{Value, json};
 
@@ -10,8 +11,8 @@ use serde_json::{Value, json};
 ///
 /// # Errors
 /// A folder that is not a checkpoint, or a damaged one; a closed stdout.
-pub(crate) fn diff(a: &Path, b: &Path, as_json: bool) -> anyhow::Result<bool> {
-    let (first, second) = (ms_ckpt::open(a)?, ms_ckpt::open(b)?);
+pub(crate) fn diff(a: &Path, b: &Path, hints: &Hints, as_json: bool) -> anyhow::Result<bool> {
+    let (first, second) = (ms_ckpt::open_with(a, None, hints)?, ms_ckpt::open_with(b, None, hints)?);
     let mut all = Vec::new();
     first.compare(&second, &mut |c| all.push(c))?;
     let equal = all.iter().filter(|c| c.relation == Relation::Equal).count();
@@ -58,8 +59,8 @@ fn as_value(c: &Compared) -> Value {
 ///
 /// # Errors
 /// What is damaged, and where; a closed stdout.
-pub(crate) fn verify(dir: &Path, as_json: bool) -> anyhow::Result<bool> {
-    let checkpoint = ms_ckpt::open(dir)?;
+pub(crate) fn verify(dir: &Path, hints: &Hints, as_json: bool) -> anyhow::Result<bool> {
+    let checkpoint = ms_ckpt::open_with(dir, None, hints)?;
     let found = checkpoint.verify()?;
     let sound = found.not_finite.is_empty() && found.unequal_copies.is_empty();
     let mut out = std::io::stdout().lock();

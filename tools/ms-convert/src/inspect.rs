@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use ms_ckpt::Checkpoint;
+use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::layout::torch_dist;
 use ms_spec::{Place, params};
 use serde_json::{Value, json};
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 ///
 /// # Errors
 /// A folder that is not a checkpoint; a closed stdout.
-pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
-    let checkpoint = match ms_ckpt::open(dir) {
+pub(crate) fn run(dir: &Path, hints: &Hints, as_json: bool) -> anyhow::Result<()> {
+    let checkpoint = match ms_ckpt::open_with(dir, None, hints) {
         Ok(checkpoint) => checkpoint,
         // The keys of a distributed checkpoint can be listed without knowing the model.
         Err(why) => match torch_dist::keys(dir) {

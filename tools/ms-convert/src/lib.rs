@@ -30,6 +30,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use ms_ckpt::layout::mcore::Hints;
 use ms_cli::megatron::{Line, Program, answer, parse_or_exit, take_words};
 use ms_cli::{ResultHint as _, Usage, refuse};
 use options::Options;
@@ -84,15 +85,18 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
     args.check()?;
     args.start_logging();
     let o: Options = args.read()?;
+    let hints = Hints { extend_ep: o.cutting.extend_ep.then_some(true), ..Hints::default() };
     let text: Vec<&str> = words.iter().map(|w| w.to_str().unwrap_or_default()).collect();
     match text[..] {
-        ["inspect", _] => inspect::run(Path::new(&words[1]), args.json()),
+        ["inspect", _] => inspect::run(Path::new(&words[1]), &hints, args.json()),
         ["diff", ..] | ["verify", ..] => {
             let sound = match words.len() {
                 3 if text[0] == "diff" => {
-                    diff_and_verify::diff(Path::new(&words[1]), Path::new(&words[2]), args.json())?
+                    diff_and_verify::diff(Path::new(&words[1]), Path::new(&words[2]), &hints, args.json())?
                 }
-                2 if text[0] == "verify" => diff_and_verify::verify(Path::new(&words[1]), args.json())?,
+                2 if text[0] == "verify" => {
+                    diff_and_verify::verify(Path::new(&words[1]), &hints, args.json())?
+                }
                 _ => {
                     let want = if text[0] == "diff" { "two folders" } else { "one folder" };
                     refuse!("{}: expected {want}", text[0]);

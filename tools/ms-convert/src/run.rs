@@ -179,7 +179,9 @@ fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
         (_, Some(path)) => Some(read_json(&path)?),
     };
     let open = |config, model| {
-        ms_ckpt::open_with(&request.load, None, &Hints { config, model, extend_ep: request.extended })
+        // Between Megatron's forms the flag is about the output.
+        let extend_ep = request.extended.filter(|_| request.to == Form::Hf);
+        ms_ckpt::open_with(&request.load, None, &Hints { config, model, extend_ep })
     };
     // The rank files may hold only the requested layers, while the original's configuration, and with upstream's converter
     // the files' own arguments, describe all.

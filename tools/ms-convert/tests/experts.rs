@@ -119,7 +119,7 @@ fn experts_shared_out_are_found_where_files_tell_and_else_asked_for() {
         let case = format!("{form:?} {ep} {written:?} {read:?}");
         let said = ms_convert(&[&to[..], read].concat()).success();
         let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();
-        let times = said.matches("pass --moe-tp-extend-ep if they were written with it").count();
+        let times = said.matches("pass --moe-tp-extend-ep where they are read").count();
         assert_eq!(times, usize::from(warned), "{case}: {said}");
         ms_convert(&["diff", text(&mixtral), text(&hf)]).code(i32::from(!right));
     }

@@ -88,8 +88,9 @@ pub fn line() -> &'static Line {
 /// Whatever stops a run; the exit code follows from the kind of error.
 pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let parity =
-        !take_words(line(), &mut argv, 0, |before, word| before.is_empty() && word == "parity")?.is_empty();
+    let asks = argv.first().is_some_and(|word| word == "help");
+    let is_parity = |before: &[OsString], word: &str| before.is_empty() && word == "parity" && !asks;
+    let parity = !take_words(line(), &mut argv, 0, is_parity)?.is_empty();
     if parity && argv.iter().any(|word| word == "--help" || word == "-h") {
         std::io::Write::write_all(&mut std::io::stdout().lock(), ABOUT_PARITY.as_bytes())?;
         return Ok(());

@@ -193,7 +193,7 @@ impl Opened {
         let dual_pipe = self.args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev")
             || (pp > 1 && self.ranks.iter().any(last_chunk_first_stage));
         let held = self.held_experts(config, tp, ep);
-        let extended = tp > 1 && self.extends(folder, held, hints);
+        let extended = tp > 1 && self.extends(folder, held, hints, config.moe.is_some());
         let sizes = GridSizes { tp, ep, ..GridSizes::default() };
         // Without experts, as in dense layers alone, the number of files tells.
         let common = gcd(tp, ep);
@@ -236,21 +236,22 @@ impl Opened {
     /// Whether tensor-parallel ranks share experts out (`--moe-tp-extend-ep`): as the arguments say, else the tensors, else
     /// the caller. If none of them does, as upstream's default has it, of which the user is told. Programs that have the
     /// flag write it into their arguments: files of those that wrote others are not extended.
-    fn extends(&self, folder: &Path, held: Option<Held>, hints: &Hints) -> bool {
+    fn extends(&self, folder: &Path, held: Option<Held>, hints: &Hints, has_experts: bool) -> bool {
         static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let said = self.args.get("moe_tp_extend_ep").and_then(Value::as_bool);
         let told = match held {
             Some(Held::Shared) => Some(true),
             Some(Held::Whole | Held::Cut) => Some(false),
-            Some(Held::Unclear) | None => hints.extend_ep,
+            // Dense layers alone say nothing of the experts that the model has.
+            Some(Held::Unclear) | None => hints.extend_ep.filter(|_| has_experts),
         };
         let unclear = said.or(told).is_none() && held == Some(Held::Unclear) && self.args.is_empty();
         // A program may open a folder several times.
         if unclear && WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned()) {
             tracing::warn!(
                 "{}: the files do not say whether tensor-parallel ranks hold parts of all experts or whole ones; read as parts, \
-                 which is the default\nhint: pass --moe-tp-extend-ep if they were written with it: without it experts would then \
-                 have wrong values",
+                 which is the default\nhint: pass --moe-tp-extend-ep where they are read if they hold whole ones, or experts have \
+                 wrong values (ms-convert mcore hf; between Megatron's forms the flag is about the output)",
                 folder.display()
             );
         }

@@ -43,7 +43,9 @@ const ALLOWED: Allowed = Allowed {
         "__builtin__.set",
         "builtins.frozenset",
         "__builtin__.frozenset",
-        // Other plain values, under the names of both versions of Python.
+        // Other plain values, under the names of both versions of Python; no bytes at all are a call in protocol 2.
+        "builtins.bytes",
+        "__builtin__.bytes",
         "builtins.bytearray",
         "__builtin__.bytearray",
         "builtins.complex",

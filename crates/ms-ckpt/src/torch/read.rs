@@ -234,6 +234,8 @@ impl Reader<'_> {
         let Obj::Str(kind) = object(*args.first().filter(|_| function == "numpy.dtype")?) else {
             return None;
         };
+        // A long one is none of them, and would be read for every reference to it.
+        let kind = Some(kind).filter(|kind| kind.len() == 2)?;
         let mut bytes: Vec<u8> = match object(bytes) {
             Obj::Bytes(bytes) => bytes.get(..9).unwrap_or(bytes).to_vec(),
             // Bytes in protocol 2: the text that they are in Latin-1.

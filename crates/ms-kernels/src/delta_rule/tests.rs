@@ -77,6 +77,7 @@ fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
     for (shape, borders) in [
         (SHAPE, vec![0usize, 3, 4, 9]),
         (SHAPE, vec![0, 70]),
+        (MANY, vec![0, 2, 40]),
         (MANY, vec![0, 2, 70]),
         (SHAPE, vec![0, 64, 130, 130, 330]),
         (MANY, vec![0, 64, 130, 130, 330]),

@@ -235,7 +235,7 @@ fn the_number_of_threads_does_not_reach_the_bits() {
     cpus.extend(cpus_in(Arithmetic::Bfdot, &[2, 5]));
     for form in FORMS {
         // More than one unit in both directions.
-        let case = Case::<bf16>::new(form, 530, 410, 7, 0);
+        let case = Case::<bf16>::new(form, 530, 410, 17, 0);
         for cpu in &cpus {
             case.check(cpu);
         }

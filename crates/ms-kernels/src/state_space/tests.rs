@@ -59,6 +59,7 @@ fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
         (SHAPE, vec![0, 70]),
         // Rows of six numbers, of which a group has three.
         (Shape { state: 3, ..SHAPE }, vec![0, 5, 70]),
+        (MANY, vec![0, 2, 40]),
         (MANY, vec![0, 2, 70]),
         (SHAPE, vec![0, 64, 130, 130, 330]),
         (MANY, vec![0, 64, 130, 130, 330]),

@@ -5,7 +5,7 @@ use crate::resolve::options::Options;
 use crate::resolve::stage_layers::StageLayerOptions;
 use crate::resolve::topology::{WorldSize, nearly_even};
 use crate::resolve::{self, Purpose, Resolved, flops_per_sample};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ms_cli::megatron::Upstream;
 use ms_cli::{Usage, refuse};
 use ms_core::{Axis, GridSizes};
@@ -33,6 +33,8 @@ const LEAST: usize = 4;
 /// One way to spread the run.
 struct Candidate {
     sizes: GridSizes,
+    /// Whether the line has another size than 1, which a layout of 1 has to take back.
+    ep_given: bool,
     sequence_parallel: bool,
     chunks: usize,
     layer_list: Option<Vec<usize>>,
@@ -130,9 +132,10 @@ impl Layouts {
         all.retain(|l| l.bytes <= limit);
         let fit = all.len();
         if fit == 0 {
-            return Err(none(least.map_or("there is no layout at all".to_owned(), |n| {
-                format!("the smallest of {total} layouts needs {}", binary(n as u64))
-            }))
+            return Err(match least {
+                Some(n) => none(format!("the smallest of {total} layouts needs {}", binary(n as u64))),
+                None => Usage(format!("--fit: no layout of {} ranks is left{}", r.world, why_none(o, r))),
+            }
             .into());
         }
         let (best, tried) = tried(all, r, o, limit);
@@ -272,7 +275,7 @@ impl Candidate {
             "--tensor-model-parallel-size {} --pipeline-model-parallel-size {} --context-parallel-size {}",
             s.tp, s.pp, s.cp
         );
-        if s.ep > 1 {
+        if s.ep > 1 || self.ep_given {
             flags += &format!(" --expert-model-parallel-size {}", s.ep);
         }
         if self.sequence_parallel {
@@ -302,10 +305,10 @@ impl Candidate {
         (again + exchanges) / (1.0 - self.bubble).max(1e-3)
     }
 
-    /// Rehearses the first rank of every stage and replaces the estimates of memory and bytes sent by the results. Returns
+    /// Rehearses a rank of every stage, or one for each size of snapshots, and replaces the estimates of memory and bytes sent by the results. Returns
     /// whether no rank needs more than `limit` bytes; a layout that cannot be rehearsed keeps its estimates.
     fn try_out(&mut self, r: &Resolved, o: &Options, limit: usize) -> bool {
-        let Some(run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
+        let Ok(run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
         let micro_batches = run.config.batch.global / (run.config.batch.micro * self.dp);
         // The stage that likely needs most, and only if it fits the others.
         let others: Vec<usize> = (0..self.sizes.pp).filter(|&stage| stage != self.stage).collect();
@@ -370,6 +373,14 @@ fn layouts(r: &Resolved, o: &Options) -> Vec<Candidate> {
     all
 }
 
+/// What refuses the first of the layouts, each behind a colon.
+fn why_none(o: &Options, r: &Resolved) -> String {
+    let refusals = sizes(r.world)
+        .filter_map(|(sizes, _)| spread(r, o, sizes, 1, Recompute::None).err())
+        .map(|refusal| format!(": {refusal}"));
+    refusals.take(1).collect()
+}
+
 /// The options of the run with the flags of a layout, and without those that no layout has.
 fn with_flags(o: &Options, r: &Resolved, sizes: &GridSizes, chunks: usize, recompute: Recompute) -> Options {
     let (mut line, layers) = (o.clone(), r.config.model.layers);
@@ -402,10 +413,10 @@ fn spread(
     sizes: GridSizes,
     chunks: usize,
     recompute: Recompute,
-) -> Option<Resolved> {
+) -> Result<Resolved> {
     let c = &r.config;
     if chunks > 1 && (sizes.pp == 1 || !c.model.layers.is_multiple_of(chunks * sizes.pp)) {
-        return None;
+        bail!("{} layers are not {chunks} chunks for each of {} stages", c.model.layers, sizes.pp);
     }
     let line = with_flags(o, r, &sizes, chunks, recompute);
     let padded_vocab = resolve::model::padded_vocab(o, &c.model, sizes.tp);
@@ -426,9 +437,9 @@ fn spread(
         };
         Ok((config, topology))
     });
-    let (config, topology) = resolved.ok()?;
-    config.batch.validate(dp).ok()?;
-    Some(Resolved { config, topology, data: None, ..r.clone() })
+    let (config, topology) = resolved?;
+    config.batch.validate(dp)?;
+    Ok(Resolved { config, topology, data: None, ..r.clone() })
 }
 
 /// The layout with what formulas say of it, if the run can be spread so.
@@ -439,7 +450,7 @@ fn layout(
     chunks: usize,
     recompute: Recompute,
 ) -> Option<Candidate> {
-    let run = spread(r, o, sizes, chunks, recompute)?;
+    let run = spread(r, o, sizes, chunks, recompute).ok()?;
     let c = &run.config;
     let placement = Placement::new(&c.model, &c.pipeline.stages).ok()?;
     let dp = run.topology.grid.size(Axis::Dp);
@@ -457,6 +468,7 @@ fn layout(
     let computing = ModelConfig { empty_slots: 0, ..c.model.clone() };
     Some(Candidate {
         sizes,
+        ep_given: o.parallelism.ep > 1,
         sequence_parallel: run.topology.parallel.sequence_parallel,
         chunks,
         layer_list: c.pipeline.stages.layer_list.clone(),

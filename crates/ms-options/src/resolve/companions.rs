@@ -86,8 +86,8 @@ pub(crate) fn say(o: &Options, r: &Resolved) {
         let (why, format) =
             (if c.dtype == DType::F64 { "--fp64" } else { "--optimizer sgd" }, &o.checkpoint.format.value);
         tracing::warn!(
-            "--ckpt-format {format}: Megatron's files are written without the state of the optimizer, which they have of AdamW \
-             in float32 alone, not of {why}; the sharded checkpoint beside them has it"
+            "--ckpt-format {format}: Megatron's files are written without the state of the optimizer, as they have none of {why}; \
+             the sharded checkpoint beside them has it"
         );
     }
 }

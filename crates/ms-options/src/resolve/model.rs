@@ -70,6 +70,14 @@ fn refused(o: &Options, error: &ms_spec::Error) -> Usage {
     }
 }
 
+/// Checks that a token finds as many experts as it takes.
+///
+/// # Errors
+/// With the flags that were given for them, if it does not.
+pub(crate) fn check_open_experts(o: &Options, model: &ModelConfig) -> Result<(), Usage> {
+    model.check_open_experts().map_err(|error| refused(o, &error))
+}
+
 /// The flags that a model's error is about: of several that can make a size the first that was given.
 fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> String {
     let given = |names: Vec<&str>| names.iter().find_map(|name| flags.written(name));

@@ -338,14 +338,14 @@ fn sizes_are_refused_under_flags_that_can_change_them() {
             format!(
                 "{EXPERTS} --moe-router-load-balancing-type group_limited_greedy --n-group 2 --topk-group 1"
             ),
-            "--moe-router-topk, --n-group, --topk-group: model: 3 experts per token of 1 open groups of 2 experts",
+            "--moe-router-topk, --n-group, --topk-group: model: expected at most 2 experts per token, as 1 open groups of 2 have, found 3",
         ),
         (
             format!(
                 "{EXPERTS} --moe-router-load-balancing-type none --upstream head --moe-router-num-groups 2 \
                  --moe-router-group-topk 1 --moe-router-score-function sigmoid"
             ),
-            "--moe-router-topk, --moe-router-num-groups, --moe-router-group-topk: model: 3 experts per token of 1 open groups",
+            "--moe-router-topk, --moe-router-num-groups, --moe-router-group-topk: model: expected at most 2 experts per token",
         ),
     ] {
         let said = refused(&mut planned(&flags), 2);
