@@ -89,7 +89,18 @@ fn how_experts_are_to_be_shared_out_says_nothing_of_the_source() {
         let cut = convert("hf", &mixtral, "cut", &[]);
         let whole = convert("mcore", &cut, "whole", &["--moe-tp-extend-ep"]);
         convert("mcore", &whole, "again", &[]);
+        // Nor where the files do not say it.
+        let unsaid = convert("hf", &mixtral, "unsaid", &["--no-args"]);
+        convert("mcore", &unsaid, "of-unsaid", &["--moe-tp-extend-ep"]);
     }
+    // Of a model without experts it says nothing at all.
+    let dense = ms_testing::golden_model("qwen2").unwrap();
+    let [cut, again] = ["dense", "dense-again"].map(|name| path(name.to_owned()));
+    ms_convert(&["hf", "mcore", "--load", text(&dense), "--save", text(&cut), "--tp", "2", "--no-args"])
+        .success();
+    let hinted = ["mcore", "hf", "--load", text(&cut), "--save", text(&again), "--moe-tp-extend-ep"];
+    ms_convert(&hinted).success();
+    ms_convert(&["diff", text(&dense), text(&again)]).success();
 }
 
 #[test]

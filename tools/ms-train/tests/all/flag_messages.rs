@@ -345,7 +345,7 @@ fn sizes_are_refused_under_flags_that_can_change_them() {
                 "{EXPERTS} --moe-router-load-balancing-type none --upstream head --moe-router-num-groups 2 \
                  --moe-router-group-topk 1 --moe-router-score-function sigmoid"
             ),
-            "--moe-router-topk, --moe-router-num-groups, --moe-router-group-topk: model: expected at most 2 experts per token",
+            "--moe-router-topk, --moe-router-group-topk: model: groups of 2 experts are judged by their best: expected 1 to 2 of them",
         ),
     ] {
         let said = refused(&mut planned(&flags), 2);
