@@ -147,9 +147,8 @@ fn rehearse_whole(config: &TrainConfig, place: &RankSetup<'_>, micro_batches: us
     let start = engine.sent_bytes();
     engine.step(1, &steps[..round], (1e-3, 0.1))?;
     let first = engine.sent_bytes();
-    // From the first iteration, while the second runs; as in a run, of weights that have arrived.
-    engine.store.settle()?;
-    let _held = crate::saving::snapshot(config, &engine)?;
+    // From the first iteration, while the second runs.
+    let _held = crate::saving::snapshot(config, &mut engine)?;
     engine.step(2, &steps, (1e-3, 0.1))?;
     engine.store.settle()?;
     let stats = engine.device.arena().stats();

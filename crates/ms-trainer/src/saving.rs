@@ -221,8 +221,10 @@ fn held(parts: Vec<Part<'_>>, engine: &Engine) -> Result<Vec<Part<'static>>> {
 ///
 /// # Errors
 /// If the state cannot be read.
-pub(crate) fn snapshot(config: &TrainConfig, engine: &Engine) -> Result<Vec<impl Sized + use<>>> {
+pub(crate) fn snapshot(config: &TrainConfig, engine: &mut Engine) -> Result<Vec<impl Sized + use<>>> {
     if config.checkpoint.async_save && config.checkpoint.writes() {
+        // As in a run, of weights that have arrived.
+        engine.store.settle()?;
         held(parts(config, engine)?, engine)
     } else {
         Ok(Vec::new())
