@@ -305,8 +305,8 @@ impl Candidate {
         (again + exchanges) / (1.0 - self.bubble).max(1e-3)
     }
 
-    /// Rehearses a rank of every stage, or one for each size of snapshots, and replaces the estimates of memory and bytes sent by the results. Returns
-    /// whether no rank needs more than `limit` bytes; a layout that cannot be rehearsed keeps its estimates.
+    /// Rehearses a rank of every stage, or one for each size of snapshots, and replaces the estimates of memory and bytes sent by
+    /// the results. Returns whether no rank needs more than `limit` bytes; a layout that cannot be rehearsed keeps its estimates.
     fn try_out(&mut self, r: &Resolved, o: &Options, limit: usize) -> bool {
         let Ok(run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
         let micro_batches = run.config.batch.global / (run.config.batch.micro * self.dp);
