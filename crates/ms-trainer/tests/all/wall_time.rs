@@ -93,30 +93,32 @@ fn run(overlap_grad_reduce: bool, each: Duration, product: f64) -> (Duration, u3
     (took, sums, multiply_adds)
 }
 
-/// Of three tries one must show it: machines are busy.
+/// Other work on the machine only adds time, so the least of some tries is what counts.
 #[test]
 fn a_step_takes_less_longer_than_the_wire_where_sums_run_beside_it() {
     let (_, sums, multiply_adds) = run(true, Duration::ZERO, 0.0);
     let product = WORK.as_secs_f64() / multiply_adds as f64;
-    let mut tries = Vec::new();
-    for _ in 0..3 {
-        let [waiting, beside] = [false, true].map(|overlap| {
-            let took = |each| {
+    // Of steps that wait and of those with sums beside the pass: the least time without delays and with them.
+    let mut least = [[f64::INFINITY; 2]; 2];
+    let mut growth = [0.0; 2];
+    for _ in 0..10 {
+        for (overlap, least) in [false, true].into_iter().zip(&mut least) {
+            for (each, least) in [Duration::ZERO, DELAYS / sums].into_iter().zip(least) {
                 let (took, exchanged, _) = run(overlap, each, product);
                 assert_eq!(exchanged, sums, "the same buckets");
-                took.as_secs_f64()
-            };
-            (took(DELAYS / sums) - took(Duration::ZERO)) / DELAYS.as_secs_f64()
-        });
+                *least = least.min(took.as_secs_f64());
+            }
+        }
+        growth = least.map(|[without, with]| (with - without) / DELAYS.as_secs_f64());
+        let [waiting, beside] = growth;
         println!(
             "{sums} sums: a step grows by {waiting:.2} of what they take, beside the pass by {beside:.2}"
         );
-        tries.push([waiting, beside]);
         if waiting > 0.7 && beside < 0.5 {
             return;
         }
     }
     panic!(
-        "a step grows by these shares of the delays where it waits and where sums run beside it: {tries:?}"
+        "a step grows by these shares of the delays where it waits and where sums run beside it: {growth:?}"
     );
 }
