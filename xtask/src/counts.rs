@@ -4,7 +4,7 @@
 //! `cargo xtask counts FOLDER` prints the numbers of another checkout, which is where the column before it comes from.
 
 use crate::import_cycles::is_test;
-use crate::{import_cycles, mixers, unused};
+use crate::mixers;
 use anyhow::{Context, Result};
 use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +36,18 @@ const NAMESAKE: &str = "crates/ms-text/";
 const LINES: &str = "source lines without tests";
 const F32: &str = "`DType::F32` outside kernels, devices and the reference";
 
+/// What other checks count on their way.
+pub(crate) struct Found {
+    /// Circles of imports.
+    pub circles: usize,
+    /// Public items that nobody uses outside tests.
+    pub unused: usize,
+    /// Files that name each kind of mixer.
+    pub touched: Vec<mixers::Touched>,
+}
+
 /// What is counted, and how much of it there is, in the order of the table.
-pub(crate) fn all(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>> {
+pub(crate) fn all(root: &Path, files: &[PathBuf], found: &Found) -> Result<Vec<(String, usize)>> {
     let mut lines: BTreeMap<String, usize> = BTreeMap::new();
     let (mut families, mut f32s) = ([0, 0], 0);
     let sources = sources(root, files)?;
@@ -66,9 +76,9 @@ pub(crate) fn all(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>
     all.extend(lines.into_iter().map(|(of, n)| (format!("of `{of}`"), n)));
     all.push(("`Family::` in code, in all".into(), families[0] + families[1]));
     all.push(("`Family::` outside rows of families".into(), families[1]));
-    all.push(("circles of imports".into(), import_cycles::number(root, files)?));
-    all.push(("public items that nobody uses outside tests".into(), unused::number(root, files)?));
-    all.extend(mixers::numbers(root, files)?);
+    all.push(("circles of imports".into(), found.circles));
+    all.push(("public items that nobody uses outside tests".into(), found.unused));
+    all.extend(mixers::numbers(root, files, &found.touched)?);
     all.push((F32.into(), f32s));
     Ok(all)
 }

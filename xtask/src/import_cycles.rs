@@ -30,14 +30,10 @@ struct File {
     defines: BTreeSet<String>,
 }
 
-/// Circles that are not listed, and listed ones that are not there, as sentences.
-pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
-    Ok(judge(&found(root, files)?, ALLOWED))
-}
-
-/// How many there are.
-pub(crate) fn number(root: &Path, files: &[PathBuf]) -> Result<usize> {
-    Ok(found(root, files)?.len())
+/// Circles that are not listed, and listed ones that are not there, as sentences; and how many circles there are.
+pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, usize)> {
+    let found = found(root, files)?;
+    Ok((judge(&found, ALLOWED), found.len()))
 }
 
 /// Circles with their crates.

@@ -24,8 +24,7 @@ fn main() -> Result<()> {
     let root = Path::new(&package).join("..").canonicalize()?;
     match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy(&root),
-        Some("docs") => docs::write(&root)
-            .and_then(|()| counts::write(&root, &counts::all(&root, &tracked_sources(&root)?)?)),
+        Some("docs") => docs::write(&root).and_then(|()| counts::write(&root, &counted(&root)?)),
         Some("counts") => print_counts(std::env::args().nth(2)),
         Some("cann-emu") => cann::lay_out(std::env::args().skip(2)),
         other => bail!("expected tidy, docs, counts or cann-emu, found {}", other.unwrap_or("nothing")),
@@ -36,10 +35,21 @@ fn main() -> Result<()> {
 fn print_counts(folder: Option<String>) -> Result<()> {
     let root = PathBuf::from(folder.context("expected the folder of a checkout")?).canonicalize()?;
     let mut out = std::io::stdout().lock();
-    for (what, n) in counts::all(&root, &tracked_sources(&root)?)? {
+    for (what, n) in counted(&root)? {
         writeln!(out, "{what}\t{n}")?;
     }
     Ok(())
+}
+
+/// Size and structure of the sources, counted alone.
+fn counted(root: &Path) -> Result<Vec<(String, usize)>> {
+    let files = &tracked_sources(root)?;
+    let found = counts::Found {
+        circles: import_cycles::check(root, files)?.1,
+        unused: unused::check(root, files)?.1,
+        touched: mixers::touched(root, files)?,
+    };
+    counts::all(root, files, &found)
 }
 
 /// What every check finds, and what was counted.
@@ -50,23 +60,27 @@ fn findings(root: &Path) -> Result<(Vec<String>, Counts)> {
         let unused = scope.spawn(|| unused::check(root, files));
         (others(root, files), unused.join())
     });
-    let (mut findings, touched) = others?;
-    findings.extend(unused.map_err(|_| anyhow!("the check for what nobody uses has ended early"))??);
-    Ok((findings, Counts { files: files.len(), touched }))
+    let (mut findings, circles, touched) = others?;
+    let (of_unused, unused) =
+        unused.map_err(|_| anyhow!("the check for what nobody uses has ended early"))??;
+    findings.extend(of_unused);
+    let found = counts::Found { circles, unused, touched };
+    findings.extend(counts::check(root, &counts::all(root, files, &found)?)?);
+    Ok((findings, Counts { files: files.len(), touched: found.touched }))
 }
-
-/// What all checks find but the one for what nobody uses, and the files that name each kind of mixer.
-fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, Vec<mixers::Touched>)> {
+/// What all checks find but those for what nobody uses and for numbers; how many circles of imports there are, and the files that
+/// name each kind of mixer.
+fn others(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, usize, Vec<mixers::Touched>)> {
     let mut findings = layers::check(root)?;
     findings.extend(sources::check(root, files)?);
-    findings.extend(import_cycles::check(root, files)?);
+    let (of_circles, circles) = import_cycles::check(root, files)?;
+    findings.extend(of_circles);
     findings.extend(dependencies::check(root, files)?);
     findings.extend(docs::check(root)?);
     findings.extend(paths::check(root, files)?);
     let touched = mixers::touched(root, files)?;
     findings.extend(mixers::check(&touched));
-    findings.extend(counts::check(root, &counts::all(root, files)?)?);
-    Ok((findings, touched))
+    Ok((findings, circles, touched))
 }
 
 /// What was counted.

@@ -91,10 +91,14 @@ fn texts(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, String)>> {
 
 /// How many files name each mixer with a state and each part, for the table of counts; mixers by their names where there is no
 /// list of kinds.
-pub(crate) fn numbers(root: &Path, files: &[PathBuf]) -> Result<Vec<(String, usize)>> {
+pub(crate) fn numbers(root: &Path, files: &[PathBuf], touched: &[Touched]) -> Result<Vec<(String, usize)>> {
     const FIRST: &str = "&gated_delta::KIND, &mamba2::KIND, &mamba3::KIND";
-    let counted =
-        count(&texts(root, files)?, FIRST)?.into_iter().filter(|t| matches!(t.what, "mixer" | "part"));
+    let by_name = match touched.iter().any(|t| t.what == "mixer") {
+        true => Vec::new(),
+        false => count(&texts(root, files)?, FIRST)?,
+    };
+    let counted = if by_name.is_empty() { touched } else { &by_name };
+    let counted = counted.iter().filter(|t| matches!(t.what, "mixer" | "part"));
     Ok(counted.map(|t| (format!("files that name `{}`", t.name), t.files.len())).collect())
 }
 
@@ -158,21 +162,24 @@ fn count(texts: &[(String, String)], without: &str) -> Result<Vec<Touched>> {
         }
         let below = BELOW.iter().any(beside);
         let (names, texts) = words_of(text).with_context(|| file.clone())?;
+        let plains: Vec<String> = names.iter().map(|name| plain_of(name)).collect();
+        let words: BTreeSet<String> = names.iter().flat_map(|name| words(name)).collect();
         for touched in &mut all {
-            let plain = touched.name.replace('_', "").to_lowercase();
-            let named = || names.iter().any(|name| plain_of(name).contains(&plain));
+            let plain = plain_of(&touched.name);
+            let named = || plains.iter().any(|name| name.contains(&plain));
             // A row's own word, and that of a variant: others are of tokenizers, or what rows lend each other.
-            let type_like = |name: &str| name.starts_with(char::is_uppercase) && plain_of(name) == plain;
+            let type_like =
+                |(name, of): (&String, &String)| name.starts_with(char::is_uppercase) && *of == plain;
             let counts = match touched.what {
                 "family" => {
                     !NAMESAKES.iter().any(|&place| file.starts_with(place))
-                        && names.iter().any(|name| type_like(name))
+                        && names.iter().zip(&plains).any(type_like)
                 }
                 "operation" => below && named(),
                 "part" => {
-                    let of_word = |name: &String| words(name).iter().any(|w| touched.words.contains(&&**w));
+                    let of_word = touched.words.iter().any(|word| words.contains(*word));
                     let counted = !below && !file.starts_with(ROWS) && !FILES.iter().any(beside);
-                    counted && (names.iter().any(of_word) || !touched.own.is_disjoint(&texts))
+                    counted && (of_word || !touched.own.is_disjoint(&texts))
                 }
                 _ => !below && (file == WORDS || named() || !touched.own.is_disjoint(&texts)),
             };

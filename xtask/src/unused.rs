@@ -53,18 +53,13 @@ struct Names {
     users: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Public items that nobody uses, and exceptions that excuse nothing, as sentences.
-pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+/// Public items that nobody uses, and exceptions that excuse nothing, as sentences; and how many of the items there are,
+/// excused or not.
+pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<(Vec<String>, usize)> {
     let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
     let files = files.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned());
-    judge(&collect(files, &read, users(root)?)?, ALLOWED)
-}
-
-/// How many public items there are that nobody uses but tests, excused or not.
-pub(crate) fn number(root: &Path, files: &[PathBuf]) -> Result<usize> {
-    let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
-    let files = files.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned());
-    Ok(judge(&collect(files, &read, users(root)?)?, "")?.len())
+    let names = collect(files, &read, users(root)?)?;
+    Ok((judge(&names, ALLOWED)?, judge(&names, "")?.len()))
 }
 
 /// The names in the Rust files of a workspace, whose paths begin at its root.
@@ -298,16 +293,24 @@ impl Names {
         match tree {
             UseTree::Path(path) => self.imports(&path.tree, public, place),
             UseTree::Group(group) => group.items.iter().for_each(|tree| self.imports(tree, public, place)),
-            UseTree::Rename(rename) => self.occurs(rename.ident.to_string(), place.clone()),
+            UseTree::Rename(rename) => self.occurs(&rename.ident.to_string(), place),
             UseTree::Name(name) if !public => {
-                self.occurs(name.ident.to_string(), Place { import: true, ..place.clone() });
+                self.occurs(&name.ident.to_string(), &Place { import: true, ..place.clone() });
             }
             UseTree::Name(_) | UseTree::Glob(_) => {}
         }
     }
 
-    fn occurs(&mut self, name: String, place: Place) {
-        self.occurs.entry(name).or_default().insert(place);
+    fn occurs(&mut self, name: &str, place: &Place) {
+        match self.occurs.get_mut(name) {
+            Some(places) if places.contains(place) => {}
+            Some(places) => {
+                places.insert(place.clone());
+            }
+            None => {
+                self.occurs.insert(name.to_owned(), BTreeSet::from([place.clone()]));
+            }
+        }
     }
 
     /// Takes in every identifier of `tokens` but those that are being defined, and what strings name: `"{NAME}"`, and paths
@@ -317,6 +320,7 @@ impl Names {
     }
 
     fn words(&mut self, tokens: TokenStream, place: &Place, in_macro: bool) {
+        let bare_place = Place { bare: true, ..place.clone() };
         let mut before = [String::new(), String::new()];
         for token in tokens {
             let now = match token {
@@ -332,7 +336,7 @@ impl Names {
                         ["fn", "struct", "enum", "trait", "const", "type", "static", "mod", "union"];
                     if pointer || !defined.contains(&before[1].as_str()) {
                         let bare = !in_macro && !matches!(before[1].as_str(), "." | ":");
-                        self.occurs(name.clone(), Place { bare, ..place.clone() });
+                        self.occurs(&name, if bare { &bare_place } else { place });
                     }
                     name
                 }
@@ -343,7 +347,7 @@ impl Names {
                     if text.contains('"') && !doc {
                         for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
                             if named_in(&text, word) {
-                                self.occurs(word.to_owned(), place.clone());
+                                self.occurs(word, place);
                             }
                         }
                     }

@@ -16,6 +16,14 @@ pub(crate) fn cpus_in(arithmetic: Arithmetic, threads: &[usize]) -> Vec<Cpu> {
     all
 }
 
+/// Every instruction set of this processor with several threads in one order of sums: the newest with 1, 2, 3 and 5, others
+/// with 1 and 3, for what cuts work into units is the same.
+pub(crate) fn cpus_of_many_counts(arithmetic: Arithmetic) -> Vec<Cpu> {
+    let mut all = cpus_in(arithmetic, &[1, 3]);
+    all.extend([2, 5].map(|t| Cpu::with_arithmetic(t, Isa::detect(), arithmetic).unwrap()));
+    all
+}
+
 /// Numbers in (-1, 1) from a fixed seed.
 pub(crate) fn random<E: Element>(len: usize, seed: u64) -> Vec<E> {
     let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -39,11 +47,11 @@ pub(crate) fn wide64<E: Element>(x: &[E]) -> Vec<f64> {
     x.iter().map(|v| f64::from(v.to_f32())).collect()
 }
 
-/// Runs `work` on every instruction set with 1, 2, 3 and 5 threads, asserts that all results have the same bits
+/// Runs `work` on [`cpus_of_many_counts`], asserts that all results have the same bits
 /// (as `PartialEq` of results without NaN or signed zeros sees them), and returns one.
 pub(crate) fn same_everywhere<R: PartialEq>(what: &str, work: impl Fn(&Cpu) -> R) -> R {
     let mut first: Option<R> = None;
-    for cpu in cpus(&[1, 2, 3, 5]) {
+    for cpu in cpus_of_many_counts(Arithmetic::Pair) {
         let result = work(&cpu);
         match &first {
             Some(want) => assert!(*want == result, "{what}: {cpu:?} differs from the first"),
@@ -55,8 +63,14 @@ pub(crate) fn same_everywhere<R: PartialEq>(what: &str, work: impl Fn(&Cpu) -> R
 
 /// Central differences of `loss` by each element of `x`.
 pub(crate) fn finite_differences(x: &[f64], loss: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    finite_differences_of_every(1, x, loss)
+}
+
+/// Central differences of `loss` by elements 0, `nth`, 2 `nth` ... of `x`.
+pub(crate) fn finite_differences_of_every(nth: usize, x: &[f64], loss: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let mut moved = x.to_vec();
     (0..x.len())
+        .step_by(nth)
         .map(|i| {
             let mut at = |step: f64| {
                 moved[i] = x[i] + step;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Alibi, Dropout, Heads, Options, QkvRows, Segment, backward, forward, reference};
 use crate::qkv::Packed;
-use crate::trial::{cpus, cpus_in, random, same_everywhere, wide, wide64};
+use crate::trial::{cpus, cpus_in, cpus_of_many_counts, random, same_everywhere, wide, wide64};
 use crate::{Arithmetic, Cpu, Element, Error};
 
 mod instruction_sets;
@@ -116,13 +116,24 @@ fn check_thinned<E: Element>(
     threads: &[usize],
     dropout: Option<&Dropout<'_>>,
 ) {
+    check_on::<E>(shape, segments, options, |order| cpus_in(order, threads), dropout);
+}
+
+/// The same on the processors that `cpus` gives of an order of sums.
+fn check_on<E: Element>(
+    shape: Packed,
+    segments: &[Segment],
+    options: &Options,
+    cpus: impl Fn(Arithmetic) -> Vec<Cpu>,
+    dropout: Option<&Dropout<'_>>,
+) {
     let qkv = random::<E>(shape.tokens * shape.width(), 3 + shape.tokens as u64);
     let dout = random::<E>(shape.tokens * shape.heads() * shape.head_dim, 11);
     let (out, lse, dqkv) = formula(&qkv, &dout, &shape, segments, options, dropout);
     for arithmetic in orders::<E>() {
         let (rtol, atol) = if E::NAME == "f32" { (2e-5, 2e-5) } else { (1e-2, 2e-2) };
         let mut first: Option<Run<E>> = None;
-        for cpu in cpus_in(*arithmetic, threads) {
+        for cpu in cpus(*arithmetic) {
             let got = run(&cpu, &qkv, &dout, &shape, segments, options, dropout);
             let what = format!("{} {cpu:?} {shape:?} {segments:?} {options:?}", E::NAME);
             match &first {
@@ -179,9 +190,9 @@ fn every_head_size_matches_the_formula() {
 #[test]
 fn the_number_of_threads_does_not_reach_the_bits() {
     let segments = [Segment::of(0, 30), Segment::of(30, 140), Segment::of(170, 30)];
-    check::<bf16>(shape(200, 2, 3, 16), &segments, &causal(16), &[1, 2, 3, 5]);
+    check_on::<bf16>(shape(200, 2, 2, 16), &segments, &causal(16), cpus_of_many_counts, None);
     // Few groups: each of their heads is a unit.
-    check::<bf16>(shape(140, 1, 3, 16), &[Segment::of(0, 140)], &causal(16), &[1, 2, 3, 5]);
+    check_on::<bf16>(shape(140, 1, 3, 16), &[Segment::of(0, 140)], &causal(16), cpus_of_many_counts, None);
 }
 
 #[test]
@@ -208,7 +219,7 @@ fn dropped_weights_match_the_formula_wherever_the_keys_stand() {
     let keys: Vec<u64> = (0..330u64).map(|t| t.wrapping_mul(0x1234_5678_9ABC_DEF1)).collect();
     let dropout = |rate| Dropout { rate, site: 5, first_head: 8, keys: &keys };
     let options = Options { softcap: Some(5.0), window: Some(140), ..causal(24) };
-    check_thinned::<f32>(shape, &segments, &causal(24), &[1, 3], Some(&dropout(0.1)));
+    check_thinned::<f32>(shape, &segments, &causal(24), &[3], Some(&dropout(0.1)));
     check_thinned::<bf16>(shape, &segments, &causal(24), &[2], Some(&dropout(0.4)));
     check_thinned::<f32>(shape, &segments, &options, &[2], Some(&dropout(0.5)));
     let qkv = random::<f32>(330 * shape.width(), 1);

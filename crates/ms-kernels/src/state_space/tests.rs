@@ -1,7 +1,7 @@
 //! Compared with the recurrence in f64, its finite differences, and documents processed in pieces.
 
 use super::*;
-use crate::trial::{finite_differences, random, same_everywhere, wide64};
+use crate::trial::{finite_differences_of_every, random, same_everywhere, wide64};
 use ms_testing::assert_close;
 
 const SHAPE: Shape = Shape { heads: 4, head_dim: 3, groups: 2, state: 5, step_limit: (0.01, 10.0) };
@@ -95,22 +95,22 @@ fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
         });
         let wide = wide64(&all);
         assert_close("y", &y, &reference(&shape, &wide, &borders), 1e-4, 1e-5);
+        let loss = |all: &[f64]| -> f64 {
+            reference(&shape, all, &borders).iter().zip(&dy).map(|(y, d)| y * f64::from(*d)).sum()
+        };
+        // Of few numbers each, of more every eleventh, and of many the direction alone.
         if all.len() < 4000 {
-            let want = finite_differences(&wide, |all| {
-                reference(&shape, all, &borders).iter().zip(&dy).map(|(y, d)| y * f64::from(*d)).sum()
-            });
-            assert_close("gradients", &grads, &want, 1e-3, 1e-4);
-        } else {
-            // Directional derivative of the long one.
-            let way = wide64(&random::<f32>(all.len(), 11));
-            let along = |by: f64| -> f64 {
-                let moved: Vec<f64> = wide.iter().zip(&way).map(|(a, w)| a + by * w).collect();
-                reference(&shape, &moved, &borders).iter().zip(&dy).map(|(y, d)| y * f64::from(*d)).sum()
-            };
-            let want = (along(1e-5) - along(-1e-5)) / 2e-5;
-            let got: f64 = grads.iter().zip(&way).map(|(g, w)| f64::from(*g) * w).sum();
-            assert!((got - want).abs() < 1e-3 * want.abs().max(1.0), "{got} for {want}");
+            let nth = if all.len() < 1000 { 1 } else { 11 };
+            let some: Vec<f32> = grads.iter().copied().step_by(nth).collect();
+            let want = finite_differences_of_every(nth, &wide, loss);
+            assert_close("gradients", &some, &want, 1e-3, 1e-4);
         }
+        let way = wide64(&random::<f32>(all.len(), 11));
+        let along =
+            |by: f64| -> f64 { loss(&wide.iter().zip(&way).map(|(a, w)| a + by * w).collect::<Vec<f64>>()) };
+        let want = (along(1e-5) - along(-1e-5)) / 2e-5;
+        let got: f64 = grads.iter().zip(&way).map(|(g, w)| f64::from(*g) * w).sum();
+        assert!((got - want).abs() < 1e-3 * want.abs().max(1.0), "{got} for {want}");
     }
 }
 
