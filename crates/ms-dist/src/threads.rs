@@ -171,7 +171,8 @@ pub fn run_within<T: Send, E: std::fmt::Display + Send>(
     let mut results: Vec<Option<std::result::Result<T, RankFailure<E>>>> = Vec::new();
     std::thread::scope(|scope| {
         let start = |rank: usize| {
-            let (shared, f) = (shared.clone(), &f);
+            let (all, f) = (&shared, &f);
+            let shared = shared.clone();
             let body = move || {
                 let fabric = ThreadFabric::new(rank, world, shared.clone());
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(fabric)));
@@ -186,13 +187,20 @@ pub fn run_within<T: Send, E: std::fmt::Display + Send>(
                 shared.fail(rank, outcome.to_string());
                 Err(outcome)
             };
-            std::thread::Builder::new()
-                .name(format!("rank {rank}"))
-                .spawn_scoped(scope, body)
-                .expect("the system can start a thread per rank")
+            std::thread::Builder::new().name(format!("rank {rank}")).spawn_scoped(scope, body).map_err(|e| {
+                let failure = RankFailure::Unstarted(e);
+                all.fail(rank, failure.to_string());
+                failure
+            })
         };
         let handles: Vec<_> = (0..world).map(start).collect();
-        results = handles.into_iter().map(|h| h.join().ok()).collect();
+        results = handles
+            .into_iter()
+            .map(|started| match started {
+                Ok(handle) => handle.join().ok(),
+                Err(failure) => Some(Err(failure)),
+            })
+            .collect();
     });
     let first = lock(&shared.failed).as_ref().map(|f| f.0);
     let (mut values, mut other) = (Vec::with_capacity(world), None);

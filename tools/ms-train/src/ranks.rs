@@ -206,6 +206,10 @@ impl Ranks {
                         RankFailure::Panic(message) => {
                             anyhow!("{}: internal error: {message}", named(number))
                         }
+                        failure @ RankFailure::Unstarted(_) => anyhow!(
+                            "{}: {failure}\nhint: fewer ranks (--nproc-per-node), or a higher limit of threads (ulimit -u)",
+                            named(number)
+                        ),
                     },
                 )?;
                 outcomes.into_iter().next_back().ok_or_else(|| anyhow!("a run has at least one rank"))

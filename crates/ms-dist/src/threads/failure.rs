@@ -7,6 +7,8 @@ pub enum RankFailure<E> {
     Error(E),
     /// It panicked, with this message.
     Panic(String),
+    /// The system started no thread for it.
+    Unstarted(std::io::Error),
 }
 
 impl<E: std::fmt::Display> std::fmt::Display for RankFailure<E> {
@@ -14,6 +16,7 @@ impl<E: std::fmt::Display> std::fmt::Display for RankFailure<E> {
         match self {
             Self::Error(e) => e.fmt(f),
             Self::Panic(message) => write!(f, "panic: {message}"),
+            Self::Unstarted(e) => write!(f, "the system started no thread for it: {e}"),
         }
     }
 }
