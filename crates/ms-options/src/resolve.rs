@@ -35,7 +35,8 @@ use ms_dist::LinearOverlap;
 use ms_dist::buckets::Bucketing;
 use ms_spec::{ModelConfig, Placement, Position, Stages};
 use ms_trainer::{
-    Checkpointing, DataParallelConfig, Dropout, LossConfig, MemoryConfig, PipelineConfig, TrainConfig,
+    BatchSizes, Checkpointing, DataParallelConfig, Dropout, LossConfig, MemoryConfig, OptimizerConfig,
+    PipelineConfig, TrainConfig,
 };
 use options::Options;
 use routing::routing;
@@ -192,17 +193,10 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         fit::check(data, model.padded_vocab, tokenizer)?;
     }
     let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.parallel.dispatcher, &model)?;
-    let longest_row = longest_row(data.as_ref(), &topology, seq_length, batch.micro)?;
-    let tp_overlap = tp_overlap(o, &topology, longest_row * batch.micro)?;
-    let tp = topology.grid.size(Axis::Tp);
-    tp_overlap::check_gathers(&o.tp_overlap, &model, tp, topology.parallel.sequence_parallel)?;
-    let memory = memory(o, &model, &topology)?;
-    let pipeline = pipeline(o, &model, &topology, batch.global / (batch.micro * dp).max(1))?;
+    let Spread { longest_row, tp_overlap, memory, pipeline, optimizer, data_parallel } =
+        of_ranks(o, (&model, &topology), data.as_ref(), &batch)?;
     let loss = loss(o, &model, data.as_ref())?;
-    let distributed = topology.grid.optimizer() != OptimizerSharding::Replicated;
-    let optimizer = update::optimizer(&o.update, &o.precision, o.upstream, topology.stages.pp, distributed)?;
     let dropout = dropout(&o.dropout, &model)?;
-    let data_parallel = data_parallel(o, &model, &topology)?;
     let checkpoint = checkpoint(o, planned, &model)?;
     let flops_per_sample = flops_per_sample(o.upstream, &model, seq_length);
     let config = TrainConfig {
@@ -251,6 +245,38 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
         model_from,
         smart_swap: None,
     })
+}
+
+/// What of a configuration hangs on how the run is spread over ranks.
+pub(crate) struct Spread {
+    pub(crate) longest_row: usize,
+    pub(crate) tp_overlap: LinearOverlap,
+    pub(crate) memory: MemoryConfig,
+    pub(crate) pipeline: PipelineConfig,
+    pub(crate) optimizer: OptimizerConfig,
+    pub(crate) data_parallel: DataParallelConfig,
+}
+
+/// What hangs on how a run of `batch` is spread over ranks.
+///
+/// # Errors
+/// For what ranks cannot share so, and choices that exclude each other.
+pub(crate) fn of_ranks(
+    o: &Options,
+    (model, topology): (&ModelConfig, &Topology),
+    data: Option<&DataConfig>,
+    batch: &BatchSizes,
+) -> Result<Spread> {
+    let longest_row = longest_row(data, topology, o.batches.seq_length()?, batch.micro)?;
+    let tp_overlap = tp_overlap(o, topology, longest_row * batch.micro)?;
+    let (tp, dp) = (topology.grid.size(Axis::Tp), topology.grid.size(Axis::Dp));
+    tp_overlap::check_gathers(&o.tp_overlap, model, tp, topology.parallel.sequence_parallel)?;
+    let memory = memory(o, model, topology)?;
+    let pipeline = pipeline(o, model, topology, batch.global / (batch.micro * dp).max(1))?;
+    let distributed = topology.grid.optimizer() != OptimizerSharding::Replicated;
+    let optimizer = update::optimizer(&o.update, &o.precision, o.upstream, topology.stages.pp, distributed)?;
+    let data_parallel = data_parallel(o, model, topology)?;
+    Ok(Spread { longest_row, tp_overlap, memory, pipeline, optimizer, data_parallel })
 }
 
 /// The model, and where its shape came from: with as many prediction modules as flags say, and positions for rows of
@@ -332,7 +358,7 @@ fn longest_row(
 ///
 /// # Errors
 /// For choices that exclude each other.
-pub(crate) fn memory(o: &Options, model: &ModelConfig, topology: &Topology) -> Result<MemoryConfig> {
+fn memory(o: &Options, model: &ModelConfig, topology: &Topology) -> Result<MemoryConfig> {
     let (recompute, save_policy, recompute_timing) =
         recompute::resolve(&o.recompute, &o.expert_memory, (model, topology), o.upstream)?;
     Ok(MemoryConfig { recompute, save_policy, recompute_timing, swap_folder: o.logging.swap_folder() })
@@ -342,7 +368,7 @@ pub(crate) fn memory(o: &Options, model: &ModelConfig, topology: &Topology) -> R
 ///
 /// # Errors
 /// For what upstream refuses.
-pub(crate) fn pipeline(
+fn pipeline(
     o: &Options,
     model: &ModelConfig,
     topology: &Topology,
@@ -396,11 +422,7 @@ fn loss(o: &Options, model: &ModelConfig, data: Option<&DataConfig>) -> Result<L
 ///
 /// # Errors
 /// For what upstream refuses.
-pub(crate) fn data_parallel(
-    o: &Options,
-    model: &ModelConfig,
-    topology: &Topology,
-) -> Result<DataParallelConfig> {
+fn data_parallel(o: &Options, model: &ModelConfig, topology: &Topology) -> Result<DataParallelConfig> {
     let grid = &topology.grid;
     Ok(DataParallelConfig {
         buckets: Bucketing {
@@ -432,7 +454,7 @@ fn checkpoint(o: &Options, planned: bool, model: &ModelConfig) -> Result<Checkpo
 ///
 /// # Errors
 /// If the tokens of a rank do not divide as they are to be cut.
-pub(crate) fn tp_overlap(o: &Options, topology: &Topology, tokens: usize) -> Result<LinearOverlap> {
+fn tp_overlap(o: &Options, topology: &Topology, tokens: usize) -> Result<LinearOverlap> {
     let (tp, all) = (topology.grid.size(Axis::Tp), tokens / topology.grid.size(Axis::Cp));
     let tokens = tp_overlap::Tokens { all, tp, shared: topology.parallel.sequence_parallel };
     tp_overlap::resolve(&o.tp_overlap, o.upstream, &tokens)

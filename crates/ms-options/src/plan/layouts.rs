@@ -3,8 +3,8 @@
 use crate::plan::{self, communication, rehearse};
 use crate::resolve::options::Options;
 use crate::resolve::stage_layers::StageLayerOptions;
-use crate::resolve::topology::{WorldSize, nearly_even};
-use crate::resolve::{self, Purpose, Resolved, flops_per_sample};
+use crate::resolve::topology::{WorldSize, check_schedule, nearly_even};
+use crate::resolve::{self, Purpose, Resolved, Spread, flops_per_sample};
 use anyhow::{Result, bail};
 use ms_cli::megatron::Upstream;
 use ms_cli::{Usage, refuse};
@@ -42,6 +42,8 @@ struct Candidate {
     dp: usize,
     /// The global batch size, where it is not given and would be another one of these ranks.
     global: Option<usize>,
+    /// Layers of the model, where the line counts empty slots among them, which no layout has.
+    layers: Option<usize>,
     /// Bytes of the rank that needs most, by formula, and its stage.
     bytes: usize,
     stage: usize,
@@ -291,6 +293,9 @@ impl Candidate {
         if self.recompute != Recompute::None {
             flags += " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
         }
+        if let Some(layers) = self.layers {
+            flags += &format!(" --num-layers {layers}");
+        }
         if let Some(global) = self.global {
             flags += &format!(" --global-batch-size {global}");
         }
@@ -426,19 +431,26 @@ fn spread(
     let resolved = tracing::subscriber::with_default(NoSubscriber::new(), || -> Result<_> {
         let world = WorldSize { ranks: r.world, said: format!("--nproc-per-node {}", r.world) };
         let topology = resolve::spread(&line, Purpose::Outline, &world, &model)?;
-        let micro_batches = c.batch.global / (c.batch.micro * dp);
+        let Spread { longest_row, tp_overlap, memory, pipeline, optimizer, data_parallel } =
+            resolve::of_ranks(&line, (&model, &topology), r.data.as_ref(), &c.batch)?;
         let config = TrainConfig {
-            memory: resolve::memory(&line, &model, &topology)?,
-            pipeline: resolve::pipeline(&line, &model, &topology, micro_batches)?,
-            data_parallel: resolve::data_parallel(&line, &model, &topology)?,
-            tp_overlap: resolve::tp_overlap(&line, &topology, c.longest_row * c.batch.micro)?,
             model,
+            longest_row,
+            tp_overlap,
+            memory,
+            pipeline,
+            optimizer,
+            data_parallel,
             ..c.clone()
         };
+        config.batch.validate(dp)?;
+        // Of one size of batches, the list's own simulation says so.
+        if config.batch.rampup.is_some() {
+            check_schedule(&config, dp)?;
+        }
         Ok((config, topology))
     });
     let (config, topology) = resolved?;
-    config.batch.validate(dp)?;
     Ok(Resolved { config, topology, data: None, ..r.clone() })
 }
 
@@ -475,6 +487,7 @@ fn layout(
         recompute,
         dp,
         global: o.batches.global.is_none().then_some(c.batch.global),
+        layers: o.model_flags.written("noop_layers").map(|_| c.model.layers),
         bytes: worst.0,
         stage: worst.1,
         peak: None,

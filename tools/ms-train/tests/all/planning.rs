@@ -418,13 +418,16 @@ fn every_proposed_layout_is_one_that_the_same_line_can_have() {
         (experts, "64GiB"),
         ("--global-batch-size 8 --nproc-per-node 6", "1GiB"),
         ("--num-layer-list 9,9 --pipeline-model-parallel-size 2", "1GiB"),
+        ("--noop-layers 5", "64GiB"),
+        ("--bf16 --virtual-optimizer 1 2 --upstream head --pipeline-model-parallel-size 2", "64GiB"),
+        ("--global-batch-size 16 --rampup-batch-size 2 2 100 --train-samples 1000", "64GiB"),
     ] {
         let line = format!("{RING} --nproc-per-node 4 {flags}");
         let found = plan(&format!("{line} --fit {limit}"));
         let best = found["best"].as_array().unwrap();
         assert!(!best.is_empty(), "{flags}");
         for layout in best {
-            let line = line.replace("--num-layer-list 9,9", "");
+            let line = line.replace("--num-layer-list 9,9", "").replace("--noop-layers 5", "");
             let same = plan(&format!("{line} {}", layout["flags"].as_str().unwrap()));
             assert_eq!(tried_out(&same), numbers(layout), "{flags}: {layout}");
         }
