@@ -315,7 +315,9 @@ fn build_split(
             index
         }
     };
-    for (set, &sample) in index.dataset.iter().zip(&index.sample) {
+    // A blend is drawn a little longer than what is asked for, and that nobody takes.
+    let taken = samples.map_or(usize::MAX, |total| total as usize);
+    for (set, &sample) in index.dataset.iter().zip(&index.sample).take(taken) {
         if sample as u64 >= lengths[*set as usize] {
             return Err(Error::options(format!(
                 "{} split: the blend draws sample {sample} of {}, which has {}",

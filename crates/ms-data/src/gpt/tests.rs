@@ -252,6 +252,24 @@ fn a_prefix_that_is_alone_in_its_split_is_no_blend_whatever_its_weight() {
     }
 }
 
+/// Megatron-core 0.8.0 draws a blend as long as all its parts, which have half a percent more, rounded up.
+#[test]
+fn what_a_blend_draws_beyond_the_samples_of_the_run_may_be_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    // Twelve samples an epoch, as many as the first set is asked for.
+    small_set(dir.path(), &[(0..49).collect()]);
+    let prefix = dir.path().join("set").display().to_string();
+    let weights = std::iter::once("8").chain(["0.8"; 8]);
+    let words: Vec<String> = weights.flat_map(|weight| [weight.to_owned(), prefix.clone()]).collect();
+    let paths = DataPaths::PerSplit([words, vec![], vec![]]);
+    let built = build(&paths, [Some(20), None, None], &GptOptions::new(4, 1, -1), Upstream::V2_0_0).unwrap();
+    let [Some(GptSet::Blend(blend)), ..] = built else { panic!("a blend") };
+    let beyond = |&(&set, &sample): &(&i16, &i64)| sample as u64 >= Samples::len(&blend.parts[set as usize]);
+    let draws = || blend.index.dataset.iter().zip(&blend.index.sample);
+    assert!(draws().take(20).all(|draw| !beyond(&draw)) && draws().any(|draw| beyond(&draw)));
+    assert!((0..20).all(|i| blend.get(i).is_ok()) && (20..blend.len()).any(|i| blend.get(i).is_err()));
+}
+
 /// Megatron-core 0.8.0's description for `--split 0,1,0`: Python adds 0.0 to the integer 0.
 #[test]
 fn a_split_behind_an_empty_one_begins_at_a_float() {

@@ -232,6 +232,19 @@ fn earlier_thoughts_of_deepseek4_stay_only_where_an_effort_is_asked_for() {
         let row = row(&handler, json!({"messages": messages}));
         text(&handler, &row.columns[0]).contains("first thought")
     };
+    // A thought in the text is one, whatever other messages have.
+    let mixed = json!([
+        {"role": "user", "content": "some"},
+        {"role": "assistant", "content": "<think>first thought</think>words"},
+        {"role": "user", "content": "more"},
+        {"role": "assistant", "content": "and", "reasoning_content": "last thought"},
+    ]);
+    for drop_thinking in [false, true] {
+        let handler = handler(RecordKind::OpenAiInstruction, Some(Effort::High), drop_thinking);
+        let row = row(&handler, json!({"messages": mixed}));
+        let text = text(&handler, &row.columns[0]);
+        assert_eq!(text.contains("first thought"), !drop_thinking, "{text}");
+    }
     assert!(sample(Some(Effort::High), false));
     assert!(!sample(Some(Effort::High), true));
     assert!(!sample(None, true));

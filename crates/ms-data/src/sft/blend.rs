@@ -81,7 +81,8 @@ fn blend(
     let size: u64 = kept.iter().map(|weight| (samples as f64 * weight).ceil() as u64).sum();
     let shares: Vec<f64> = kept.iter().map(|weight| weight / sum).collect();
     let index = BlendIndex::weighted(&shares, size as usize);
-    for (&set, &sample) in index.dataset.iter().zip(&index.sample) {
+    // A blend is drawn a little longer than what is asked for, and that nobody takes.
+    for (&set, &sample) in index.dataset.iter().zip(&index.sample).take(samples as usize) {
         let (set, length) = (set as usize, parts[set as usize].order().len());
         if sample as usize >= length {
             return Err(Error::options(format!(

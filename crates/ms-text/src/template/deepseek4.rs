@@ -117,8 +117,6 @@ fn parts(messages: &[Message], system: &str, tools: &str) -> Result<(Vec<Part>, 
     }
     // Ids of the calls that results may answer, in call order.
     let mut calls: &[super::ToolCall] = &[];
-    // A field that one message has, all messages of the record have.
-    let has_reasoning = messages.iter().any(|message| message.reasoning.is_some());
     for message in rest {
         match message.role {
             Role::System => out.push(Part::System { text: message.content.clone(), tools: Vec::new() }),
@@ -131,7 +129,6 @@ fn parts(messages: &[Message], system: &str, tools: &str) -> Result<(Vec<Part>, 
             Role::Assistant => {
                 let (reasoning, text) = match &message.reasoning {
                     Some(reasoning) => (Some(reasoning.clone()), message.content.as_str()),
-                    None if has_reasoning => (Some(String::new()), message.content.as_str()),
                     None => inline_thought(&message.content),
                 };
                 if !message.calls.is_empty() {

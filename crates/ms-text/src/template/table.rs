@@ -196,7 +196,8 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
     };
     let tools = match (&entry["format_tools"], entry["format_tools"]["tool_format"].as_str()) {
         (Value::Null, _) => ToolFormat::Default,
-        (_, Some("qwen" | "ling")) if matches!(name, "qwen3" | "bailing_mini") => ToolFormat::Qwen,
+        // Upstream's own files say `qwen`, its code knows `qwen3`.
+        (_, Some("qwen" | "qwen3" | "ling")) if matches!(name, "qwen3" | "bailing_mini") => ToolFormat::Qwen,
         // Upstream takes the format's name apart into letters, which then match nothing, not even "default".
         _ => ToolFormat::None,
     };

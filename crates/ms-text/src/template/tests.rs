@@ -143,6 +143,9 @@ fn a_users_file_names_classes_and_formats_of_tools_as_upstreams_does() {
     assert_eq!(tools, [ToolFormat::Default, ToolFormat::Qwen, ToolFormat::Qwen, none, none]);
     let error = Template::from_file("other", &path).unwrap_err().to_string();
     assert!(error.contains("OtherTemplate"), "{error}");
+    let as_its_code_has_it = serde_json::json!([{"name": "qwen3", "format_tools": {"tool_format": "qwen3"}}]);
+    std::fs::write(&path, as_its_code_has_it.to_string()).unwrap();
+    assert_eq!(Template::from_file("qwen3", &path).unwrap().tools, ToolFormat::Qwen);
 }
 
 #[test]

@@ -72,12 +72,19 @@ fn argument(
     ))
 }
 
-/// Qwen's description: a line of JSON per tool, in OpenAI's form.
+/// Qwen's description: a line of JSON per tool, in OpenAI's form; nothing where there are none.
 ///
-/// Source: `tool_prompts` of the data rules; the format that upstream's head means for `qwen3` and `bailing_mini`.
+/// Source: MindSpeed-LLM (2026), `mindspeed_llm/tasks/preprocess/formatter.py`, `ToolFormatterForThink`: what it means for
+/// `qwen3` and `bailing_mini`.
 pub(super) fn qwen(tools: &str) -> Result<String, String> {
     let value: Value = serde_json::from_str(tools).map_err(|e| format!("the tools are not JSON: {e}"))?;
-    let Value::Array(list) = value else { return Err("the tools are not a list".into()) };
+    let list = match value {
+        Value::Array(list) if !list.is_empty() => list,
+        Value::Array(_) => return Ok(String::new()),
+        Value::Object(map) if map.is_empty() => return Ok(String::new()),
+        Value::String(text) if text.is_empty() => return Ok(String::new()),
+        _ => return Err("the tools are not a list".into()),
+    };
     let mut lines = String::new();
     for tool in list {
         let tool =
@@ -93,9 +100,17 @@ pub(super) fn qwen(tools: &str) -> Result<String, String> {
     ))
 }
 
-/// Calls of a function message as Qwen writes them; a text that is not a call is unchanged.
+/// Calls of a function message as Qwen writes them, behind the thought that stands among them; a text that is not a call is
+/// unchanged.
+///
+/// Source: as for [`qwen`], `FunctionFormatterForThink`.
 pub(super) fn qwen_call(text: &str) -> String {
-    let calls = match serde_json::from_str(text) {
+    let thought = text.find("<think>").and_then(|start| {
+        let end = text.rfind("</think>").filter(|end| *end >= start + "<think>".len())?;
+        Some(&text[start..end + "</think>".len()])
+    });
+    let calls = thought.map_or_else(|| text.to_owned(), |thought| text.replace(thought, ""));
+    let calls = match serde_json::from_str(&calls) {
         Ok(Value::Array(calls)) => calls,
         Ok(call @ Value::Object(_)) => vec![call],
         _ => return text.to_owned(),
@@ -105,12 +120,10 @@ pub(super) fn qwen_call(text: &str) -> String {
         let (Some(name), Some(arguments)) = (call.get("name"), call.get("arguments")) else {
             return text.to_owned();
         };
-        let arguments =
-            arguments.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(arguments.clone());
         let call = dumps(&json!({"name": name, "arguments": arguments}), None);
         blocks.push(format!("<tool_call>\n{call}\n</tool_call>"));
     }
-    blocks.join("\n")
+    [thought.unwrap_or(""), &blocks.join("\n")].concat()
 }
 
 #[cfg(test)]
@@ -128,11 +141,15 @@ mod tests {
         assert!(text.ends_with(
             "<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>"
         ));
-        assert!(qwen("{}").is_err());
-        assert_eq!(
-            qwen_call(r#"{"name": "f", "arguments": "{\"a\":1}"}"#),
-            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"
-        );
+        assert!(qwen(r#"{"name": "f"}"#).is_err());
+        assert_eq!(["[]", "{}", "\"\""].map(|none| qwen(none).unwrap()), [""; 3]);
+        let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+        assert_eq!(qwen_call(r#"{"name": "f", "arguments": {"a":1}}"#), call);
+        let text = "<think>\nwhy\n</think>\n\n{\"name\": \"f\", \"arguments\": {\"a\":1}}";
+        assert_eq!(qwen_call(text), format!("<think>\nwhy\n</think>{call}"));
+        // What is a text stays one.
+        let text = r#"[{"name": "f", "arguments": "{\"a\":1}"}]"#;
+        assert_eq!(qwen_call(text), call.replace("{\"a\": 1}", r#""{\"a\":1}""#));
         assert_eq!(qwen_call("no call"), "no call");
     }
 
