@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Mapped;
 use crate::{Error, Result};
 
-/// Name of the file. It stands in the folder of the checkpoint, or in that of its iteration, and names files from there.
+/// Name of the file. It stands in the folder of the checkpoint or, below that of an iteration, beside the files that it names.
 pub const NAME: &str = "ms-checksums.json";
 
 #[derive(Serialize, Deserialize)]
@@ -83,17 +83,18 @@ fn noted(folder: &Path) -> Result<Option<(PathBuf, ChecksumFile)>> {
     }
 }
 
-/// Writes the checksums of files below `root`; those of an iteration into the folder of that iteration, which another program
-/// may replace as a whole. What is noted there of other files stays.
+/// Writes the checksums of files below `root`; those of an iteration beside each of its files, for another program may replace
+/// its folder as a whole, and upstream's converter of 2026 takes any entry of that folder for one of a rank. What is noted there
+/// of other files stays.
 ///
 /// # Errors
 /// I/O errors.
 pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Checksum>) -> Result<()> {
     let mut folders: BTreeMap<PathBuf, BTreeMap<String, Checksum>> = BTreeMap::new();
     for (path, sum) in sums {
-        let first = path.components().next().map(|c| PathBuf::from(c.as_os_str())).unwrap_or_default();
-        let iteration = first.to_string_lossy().starts_with("iter_") && first != *path;
-        let folder = if iteration { first } else { PathBuf::new() };
+        let iteration =
+            path.components().next().is_some_and(|c| c.as_os_str().to_string_lossy().starts_with("iter_"));
+        let folder = path.parent().filter(|_| iteration).unwrap_or(Path::new("")).to_owned();
         let name = path.strip_prefix(&folder).unwrap_or(path).to_string_lossy().into_owned();
         folders.entry(folder).or_default().insert(name, *sum);
     }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_an_iteration_are_noted_in_its_folder() {
+    fn files_of_an_iteration_are_noted_beside_them() {
         let dir = tempfile::tempdir().unwrap();
         let paths = ["iter_0000001/mp_rank_00/a.pt", "iter_0000001/b.distcp", "c.safetensors"];
         let mut sums = BTreeMap::new();
@@ -188,7 +189,9 @@ mod tests {
             sums.insert(PathBuf::from(path), Checksum::of(path.as_bytes()));
         }
         note(dir.path(), &sums).unwrap();
-        assert!(dir.path().join("iter_0000001").join(NAME).is_file() && dir.path().join(NAME).is_file());
+        for folder in ["", "iter_0000001", "iter_0000001/mp_rank_00"] {
+            assert!(dir.path().join(folder).join(NAME).is_file(), "{folder}");
+        }
         let all: Vec<PathBuf> = paths.iter().map(|path| dir.path().join(path)).collect();
         let check = || check(dir.path(), all.iter().map(PathBuf::as_path));
         check().unwrap();

@@ -89,7 +89,12 @@ fn forms() -> Vec<Value> {
         ),
         named(
             "bailing_moe",
-            with(&[&moe, &json!({"num_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": 8})]),
+            with(&[
+                &moe,
+                &json!({
+                    "num_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": 8, "num_nextn_predict_layers": 1
+                }),
+            ]),
         ),
         named(
             "hunyuan",
@@ -97,7 +102,12 @@ fn forms() -> Vec<Value> {
         ),
         named(
             "hy_v3",
-            with(&[&moe, &json!({"num_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": 8})]),
+            with(&[
+                &moe,
+                &json!({
+                    "num_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": 8, "num_nextn_predict_layers": 1
+                }),
+            ]),
         ),
         named("phi3", longrope.clone()),
         named(
@@ -305,6 +315,29 @@ fn convert(from: &Path, to: &Path, way: &Way) {
     };
     plan.unwrap_or_else(|e| panic!("{way:?}: {e}")).run(&source, to, &RUN, &|_| ()).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
+}
+
+#[test]
+fn what_is_in_a_prediction_layer_beside_its_layer_has_the_names_of_the_family() {
+    for (family, want) in [
+        ("deepseek_v3", "eh_proj embed_tokens enorm hnorm shared_head.head shared_head.norm"),
+        // Upstream's `configs/checkpoint/model_cfg.json` of 2026.
+        ("bailing_moe", "eh_proj enorm final_layernorm hnorm"),
+        ("hy_v3", "eh_proj enorm final_layernorm hnorm"),
+    ] {
+        let form =
+            forms().iter().position(|f| f["model_type"] == family && f["num_nextn_predict_layers"] == 1);
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), &config(form.unwrap(), 2));
+        let index = std::fs::read(dir.path().join("model.safetensors.index.json")).unwrap();
+        let index: Value = serde_json::from_slice(&index).unwrap();
+        let names = index["weight_map"].as_object().unwrap().keys();
+        let own = names.filter_map(|name| name.strip_prefix("model.layers.2.")?.strip_suffix(".weight"));
+        let layer = ["mlp.", "self_attn.", "attention.", "input_", "post_attention_"];
+        let mut beside: Vec<&str> = own.filter(|name| !layer.iter().any(|l| name.starts_with(l))).collect();
+        beside.sort_unstable();
+        assert_eq!(beside.join(" "), want, "{family}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ options! {
 options! {
     /// What the checkpoint's files may not say of themselves.
     struct CheckpointHints in "Parallelism" {
-        extend_ep: bool = "--moe-tp-extend-ep", "whole experts are distributed over tensor-parallel ranks too, where the files of the checkpoint do not say it";
+        extend_ep: bool = "--moe-tp-extend-ep", "whole experts are distributed over tensor-parallel ranks too, in files of a checkpoint without arguments that say it";
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn device_for(dtype: DType, threads: usize, choice: Choice) -> ms_cor
     }
 }
 
-/// What `--moe-tp-extend-ep` says of a checkpoint whose files do not say it.
+/// What `--moe-tp-extend-ep` says of a checkpoint whose files have no arguments.
 pub(crate) fn hints(extend_ep: bool) -> Hints {
     Hints { extend_ep: extend_ep.then_some(true), ..Hints::default() }
 }

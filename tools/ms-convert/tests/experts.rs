@@ -88,6 +88,9 @@ fn how_experts_are_to_be_shared_out_says_nothing_of_the_source() {
         };
         let cut = convert("hf", &mixtral, "cut", &[]);
         let whole = convert("mcore", &cut, "whole", &["--moe-tp-extend-ep"]);
+        // As upstream's arguments have it.
+        let said = ms_ckpt::open(&whole).unwrap().args()["expert_tensor_parallel_size"].clone();
+        assert_eq!(said, 2);
         convert("mcore", &whole, "again", &[]);
         // Nor where the files do not say it.
         let unsaid = convert("hf", &mixtral, "unsaid", &["--no-args"]);
@@ -134,12 +137,42 @@ fn experts_shared_out_are_found_where_files_tell_and_else_asked_for() {
         assert_eq!(times, usize::from(warned), "{case}: {said}");
         ms_convert(&["diff", text(&mixtral), text(&hf)]).code(i32::from(!right));
     }
+    // Experts that cannot be cut so are shared out.
+    let odd = dir.path().join("odd");
+    let width = json!({
+        "model_type": "mixtral", "hidden_size": 16, "intermediate_size": 21, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 64, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "max_position_embeddings": 64
+    });
+    made::model(&odd, &width);
+    let from = ["hf", "mcore", "--load", text(&odd), "--save", text(&cut), "--no-args", "--force"];
+    let sizes = ["--tp", "2", "--ep", "2", "--moe-grouped-gemm", extended];
+    ms_convert(&[&from[..], &sizes].concat()).success();
+    let to = ["mcore", "hf", "--load", text(&cut), "--save", text(&hf), "--force"];
+    let said = ms_convert(&to).success();
+    assert!(!String::from_utf8_lossy(&said.get_output().stderr).contains(extended));
+    ms_convert(&["diff", text(&odd), text(&hf)]).success();
     // Files with arguments say it.
     let from =
         ["hf", "mcore", "--load", text(&mixtral), "--save", text(&cut), "--tp", "2", "--moe-grouped-gemm"];
     ms_convert(&[&from[..], &["--force"]].concat()).success();
     let said = ms_convert(&["verify", text(&cut)]).success();
     assert!(!String::from_utf8_lossy(&said.get_output().stderr).contains(extended));
+    // Arguments without it are those of a program that does not have it, whatever the flag says.
+    for name in tree(&cut).into_keys() {
+        let file = cut.join(&name);
+        if name.ends_with(ms_ckpt::CHECKSUMS) {
+            std::fs::remove_file(file).unwrap();
+        } else if file.extension().is_some_and(|ending| ending == "pt") {
+            let mut bytes = std::fs::read(&file).unwrap();
+            let at = bytes.windows(16).position(|w| w == b"moe_tp_extend_ep").unwrap();
+            bytes[at..][..16].copy_from_slice(b"unknown_argument");
+            std::fs::write(file, bytes).unwrap();
+        }
+    }
+    let to = ["mcore", "hf", "--load", text(&cut), "--save", text(&hf), "--force", extended];
+    ms_convert(&to).success();
+    ms_convert(&["diff", text(&mixtral), text(&hf)]).success();
     ms_convert(&[&from[..], &["--no-args", "--force"]].concat()).success();
     let said = ms_convert(&["verify", text(&cut)]).success();
     assert!(String::from_utf8_lossy(&said.get_output().stderr).contains(extended));

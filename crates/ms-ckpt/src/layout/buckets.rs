@@ -194,9 +194,10 @@ impl Opened<'_> {
         }
         let noop = (0..total).filter(|slot| !slots.contains(slot)).collect();
         let chunks = many("virtual_pipeline_model_parallel_size");
+        let dual_pipe = args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev");
         let layers_per_chunk = size("num_layers_per_virtual_pipeline_stage")
             .or((chunks > 1).then(|| total / pp / chunks))
-            .filter(|&n| n > 0 && n < total / pp);
+            .filter(|&n| n > 0 && n < total / pp && !dual_pipe);
         let layer_list = args.get("num_layer_list").and_then(Value::as_str);
         let layer_list = layer_list.and_then(|t| t.split(',').map(|n| n.trim().parse().ok()).collect());
         let extended = args.get("moe_tp_extend_ep").and_then(Value::as_bool) == Some(true) && tp > 1;
@@ -206,7 +207,6 @@ impl Opened<'_> {
             (_, Some(1)) => GridSizes { etp: Some(1), ..sizes },
             _ => sizes,
         };
-        let dual_pipe = args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev");
         let stages = Stages { pp, layers_per_chunk, layer_list, noop, dual_pipe };
         let file_grid = FileGrid::new(&sizes, stages, extended)?;
         file_grid.check(self.config)?;

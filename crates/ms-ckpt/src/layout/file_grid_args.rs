@@ -40,11 +40,18 @@ impl FileGrid {
         set("pipeline_model_parallel_size", json!(self.size(Axis::Pp)));
         let virtual_chunks = if chunks > 1 { json!(chunks) } else { Value::Null };
         set("virtual_pipeline_model_parallel_size", virtual_chunks);
-        set("num_layers_per_virtual_pipeline_stage", json!(layers_per_chunk));
+        // Upstream's converter of 2026 looks for the layers of both directions there.
+        let both = dual_pipe.then(|| slots.len() / self.size(Axis::Pp) / 2);
+        set("num_layers_per_virtual_pipeline_stage", json!(layers_per_chunk.or(both)));
         set("num_layer_list", layer_list.as_deref().map_or(Value::Null, list));
         set("expert_model_parallel_size", json!(self.size(Axis::Ep)));
+        // The same converter reads groups of queries from there alone, and takes as many keys as queries without.
+        set("num_key_value_heads", json!(config.groups));
         if config.moe.is_some() {
-            set("expert_tensor_parallel_size", json!(self.grid().expert().size(Axis::Tp)));
+            // Upstream keeps that of dense layers where experts are shared out, and refuses 1 there.
+            let etp =
+                if self.extend_ep() { self.size(Axis::Tp) } else { self.grid().expert().size(Axis::Tp) };
+            set("expert_tensor_parallel_size", json!(etp));
             set("moe_tp_extend_ep", json!(self.extend_ep()));
             set("moe_grouped_gemm", json!(spelling.experts == Experts::Grouped));
         }

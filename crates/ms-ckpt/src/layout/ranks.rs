@@ -233,9 +233,9 @@ impl Opened {
         Ok(file_grid)
     }
 
-    /// Whether tensor-parallel ranks share experts out (`--moe-tp-extend-ep`): as the arguments say, else the tensors, else
-    /// the caller. If none of them does, as upstream's default has it, of which the user is told. Programs that have the
-    /// flag write it into their arguments: files of those that wrote others are not extended.
+    /// Whether tensor-parallel ranks share experts out (`--moe-tp-extend-ep`): as the arguments say, else the tensors, else,
+    /// of files without arguments, the caller. If none of them does, as upstream's default has it, of which the user is told.
+    /// Programs that have the flag write it into their arguments: files of those that wrote others are not extended.
     fn extends(&self, folder: &Path, held: Option<Held>, hints: &Hints, has_experts: bool) -> bool {
         static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let said = self.args.get("moe_tp_extend_ep").and_then(Value::as_bool);
@@ -243,7 +243,7 @@ impl Opened {
             Some(Held::Shared) => Some(true),
             Some(Held::Whole | Held::Cut) => Some(false),
             // Dense layers alone say nothing of the experts that the model has.
-            Some(Held::Unclear) | None => hints.extend_ep.filter(|_| has_experts),
+            Some(Held::Unclear) | None => hints.extend_ep.filter(|_| has_experts && self.args.is_empty()),
         };
         let unclear = said.or(told).is_none() && held == Some(Held::Unclear) && self.args.is_empty();
         // A program may open a folder several times.
@@ -277,8 +277,11 @@ impl Opened {
             let whole = self.stored[i].shape.iter().product::<usize>()
                 == experts[0].2.shape.iter().product::<usize>();
             return Some(match shared {
-                // Parts of all experts have the same shape as fewer whole ones.
-                Some(_) if spelling == GROUPED && !whole => Held::Unclear,
+                // Parts of all experts have the same shape as fewer whole ones, if all can be cut.
+                Some(_) if spelling == GROUPED && !whole => {
+                    let parts = ms_spec::check_expert_cut(config, ep, tp);
+                    if parts.is_ok() { Held::Unclear } else { Held::Shared }
+                }
                 Some(n) if spelling == ONE_KEY_EACH && whole && found(n).is_none() => Held::Shared,
                 _ if whole => Held::Whole,
                 _ => Held::Cut,

@@ -250,9 +250,8 @@ const SHARED: Field = Field::rule(
         let Some((moe, shared)) = c.moe.as_ref().and_then(|moe| Some((moe, moe.shared.as_ref()?))) else {
             return;
         };
-        if shared.ffn.is_multiple_of(moe.ffn) {
-            w.set("n_shared_experts", json!(shared.ffn / moe.ffn));
-        }
+        // Upstream's converter of 2026 asks of this alone whether there are any; the width counts.
+        w.set("n_shared_experts", json!(shared.ffn.div_ceil(moe.ffn.max(1))));
         w.set("moe_shared_expert_intermediate_size", json!(shared.ffn));
         w.set("shared_expert_gate", json!(shared.gate));
         if shared.wide_gate {

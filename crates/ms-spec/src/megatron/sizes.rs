@@ -93,7 +93,11 @@ const ACTIVATION: Field = Field::rule(
         Ok(())
     },
     |c, w| {
-        let swiglu = matches!(c.activation, Activation::Swiglu | Activation::SwigluBounded { .. });
+        // Upstream's `--swiglu` makes the gate, whatever `--gelu-tanh` puts in the place of its function.
+        let swiglu = matches!(
+            c.activation,
+            Activation::Swiglu | Activation::SwigluBounded { .. } | Activation::GegluTanh
+        );
         let plain = c.activation == Activation::GeluTanh;
         w.set("swiglu", json!(swiglu));
         w.set("gelu_tanh", json!(c.activation == Activation::GegluTanh));
@@ -251,7 +255,8 @@ const POSITION: Field = Field::rule(
             Position::None => "none",
         };
         w.set("position_embedding_type", json!(name));
-        w.set("add_position_embedding", json!(c.position == Position::Learned));
+        // Upstream refuses false of anything but rotary positions.
+        w.set("add_position_embedding", json!(c.position != Position::Rope));
         w.set("use_rotary_position_embeddings", json!(c.position == Position::Rope));
     },
 );

@@ -434,6 +434,10 @@ const LING_TENSORS: Tensors = Tensors {
         ("k_norm", "model.layers.{L}.attention.key_layernorm.weight"),
         ("o", "model.layers.{L}.attention.dense.weight"),
         ("router_bias", "model.layers.{L}.mlp.gate.expert_bias"),
+        // Of a prediction layer: the embedding and the output layer are the model's.
+        ("mtp.embed", ""),
+        ("mtp.norm", "model.layers.{L}.final_layernorm.weight"),
+        ("mtp.head", ""),
     ],
 };
 

@@ -169,5 +169,9 @@ const HY_V3_TENSORS: Tensors = Tensors {
         ("k_norm", "model.layers.{L}.self_attn.k_norm.weight"),
         ("router", "model.layers.{L}.mlp.router.gate.weight"),
         ("router_bias", "model.layers.{L}.mlp.expert_bias"),
+        // Of a prediction layer: the embedding and the output layer are the model's.
+        ("mtp.embed", ""),
+        ("mtp.norm", "model.layers.{L}.final_layernorm.weight"),
+        ("mtp.head", ""),
     ],
 };
