@@ -23,7 +23,9 @@ fn others(value: &Value, choices: &[&str]) -> Vec<Option<Value>> {
     match value {
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(n), _) => {
-                all.extend([0, 1, 2, 3, n - 1, n + 1, n + 2, n.saturating_mul(2)].map(|n| Some(n.into())));
+                let beside =
+                    [n.saturating_sub(1), n.saturating_add(1), n.saturating_add(2), n.saturating_mul(2)];
+                all.extend([0, 1, 2, 3].into_iter().chain(beside).map(|n| Some(n.into())));
             }
             (None, Some(x)) => {
                 let floats = [2.0 * x, x + 0.5, 0.5 * x, 1.0].into_iter().filter_map(Number::from_f64);

@@ -116,6 +116,9 @@ fn short(line: &str) -> String {
 pub(crate) fn check(resolved: &Resolved) -> Result<()> {
     let config = &resolved.config;
     let wants = |flag: &str, path: &Path, wanted: &str| {
+        if path.as_os_str() == "-" {
+            refuse!("{flag} -: expected the name of {wanted}\nhint: ./- names it");
+        }
         // The first of the path and its folders that is there.
         let there = path.ancestors().find(|at| at.exists());
         let found = match there {
@@ -128,9 +131,6 @@ pub(crate) fn check(resolved: &Resolved) -> Result<()> {
         refuse!("{flag} {}: expected {wanted}, found {found}{at}", path.display())
     };
     if let Some(path) = &config.logging.metrics_file {
-        if path.as_os_str() == "-" {
-            refuse!("--metrics-file -: expected the name of a file, beside which that of validations goes");
-        }
         wants("--metrics-file", path, "a file")?;
     }
     if config.profile.is_some() {

@@ -8,7 +8,7 @@ use ms_cli::megatron::{Given, Upstream};
 use ms_cli::refuse;
 use ms_spec::ModelConfig;
 use ms_trainer::{Checkpointing, MegatronFiles, NonPersistent};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 options! {
     /// What is read of a checkpoint, and what is written when.
@@ -156,7 +156,11 @@ fn non_persistent(o: &CheckpointOptions) -> Result<Option<NonPersistent>> {
         refuse!("{FLAG}: needs --non-persistent-ckpt-type global");
     }
     let dir = o.non_persistent_dir.clone().unwrap_or_else(|| save.join(NON_PERSISTENT));
-    if dir == *save {
+    let same = |a: &Path, b: &Path| match (std::path::absolute(a), std::path::absolute(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    };
+    if same(&dir, save) {
         refuse!(
             "--non-persistent-global-ckpt-dir {}: expected another folder than that of --save, whose checkpoints stay",
             dir.display()

@@ -12,7 +12,7 @@ options! {
     pub struct World in "Parallelism" {
         /// Ranks of the run.
         pub ranks: Given<usize> = "--nproc-per-node", "number of ranks, which run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
-        minutes: Given<u64> = "--distributed-timeout-minutes", "if given: minutes after which a waiting rank reports what it waits for and the run ends", range = "[1,)";
+        minutes: Given<u64> = "--distributed-timeout-minutes", "if given: minutes after which a waiting rank reports what it waits for and the run ends", range = "[1,)", unset = Unset::Otherwise;
     }
 }
 

@@ -400,6 +400,8 @@ fn where_reports_cannot_be_written_the_flag_is_named() {
         ("--metrics-file", dir.path().display().to_string(), "expected a file, found a folder".to_owned()),
         ("--metrics-file", "-".to_owned(), "expected the name of a file".to_owned()),
         ("--metrics-file", under.clone(), format!("expected a file, found a file at {}", at("file"))),
+        ("--tensorboard-dir", "-".to_owned(), "expected the name of a folder".to_owned()),
+        ("--profile-save-path", "-".to_owned(), "expected the name of a folder".to_owned()),
         ("--tensorboard-dir", at("file"), "expected a folder, found a file".to_owned()),
         ("--tensorboard-dir", under, format!("expected a folder, found a file at {}", at("file"))),
         ("--profile-save-path", at("file"), "expected a folder, found a file".to_owned()),

@@ -370,4 +370,5 @@ fn of_two_flags_for_one_number_it_is_said_which_counts() {
         "{said}"
     );
     assert!(!planned("--rotary-base 1000 --rope-theta 1000").contains("name one number"));
+    planned("--rotary-base 9223372036854775807");
 }

@@ -196,6 +196,10 @@ fn a_run_that_is_broken_off_goes_on_from_the_newest_checkpoint_of_those_in_passi
             "--save a --non-persistent-save-interval 1 --non-persistent-ckpt-type global --non-persistent-global-ckpt-dir a",
             "another folder",
         ),
+        (
+            "--save a --non-persistent-save-interval 1 --non-persistent-ckpt-type global --non-persistent-global-ckpt-dir ././a/",
+            "another folder",
+        ),
     ] {
         let said = tiny::refused(&mut train(dir.path(), &format!("--train-iters 2 {flags}")), 2);
         assert!(said.contains("--non-persistent") && said.contains(says), "{said}");
