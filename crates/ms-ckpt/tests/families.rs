@@ -329,9 +329,8 @@ fn what_is_in_a_prediction_layer_beside_its_layer_has_the_names_of_the_family() 
             forms().iter().position(|f| f["model_type"] == family && f["num_nextn_predict_layers"] == 1);
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), &config(form.unwrap(), 2));
-        let index = std::fs::read(dir.path().join("model.safetensors.index.json")).unwrap();
-        let index: Value = serde_json::from_slice(&index).unwrap();
-        let names = index["weight_map"].as_object().unwrap().keys();
+        let model = open(dir.path()).unwrap();
+        let names = model.stored().map(|tensor| tensor.name);
         let own = names.filter_map(|name| name.strip_prefix("model.layers.2.")?.strip_suffix(".weight"));
         let layer = ["mlp.", "self_attn.", "attention.", "input_", "post_attention_"];
         let mut beside: Vec<&str> = own.filter(|name| !layer.iter().any(|l| name.starts_with(l))).collect();
