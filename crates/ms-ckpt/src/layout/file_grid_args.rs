@@ -36,6 +36,10 @@ impl FileGrid {
         let mut set = |name: &str, value: Value| {
             args.insert(name.to_owned(), value);
         };
+        // Upstream's converters find by it how wide the first projection is, whatever the gate's function.
+        if config.activation.gated() {
+            set("swiglu", json!(true));
+        }
         set("tensor_model_parallel_size", json!(self.size(Axis::Tp)));
         set("pipeline_model_parallel_size", json!(self.size(Axis::Pp)));
         let virtual_chunks = if chunks > 1 { json!(chunks) } else { Value::Null };
@@ -73,5 +77,31 @@ impl FileGrid {
         set("consumed_train_samples", json!(0));
         set("consumed_valid_samples", json!(0));
         Ok(args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ms_core::GridSizes;
+
+    #[test]
+    fn arguments_have_what_upstreams_converters_read() {
+        let config = |name: &str| {
+            let folder = ms_testing::golden_model(name).unwrap();
+            let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+            ms_spec::hf::read_config(&ms_spec::hf::parse_json(&text).unwrap()).unwrap()
+        };
+        let args = |config: &ModelConfig, grid: &FileGrid| grid.args(config, Spelling::default()).unwrap();
+        let one = FileGrid::default();
+        assert_eq!(args(&config("gemma2"), &one)["swiglu"], true);
+        assert_eq!(args(&config("bloom"), &one)["add_position_embedding"], true);
+        let grouped = config("llama3_gqa");
+        assert!(grouped.groups < grouped.heads);
+        assert_eq!(args(&grouped, &one)["num_key_value_heads"], grouped.groups);
+        let eight = ModelConfig { layers: 8, ..grouped };
+        let stages = Stages { pp: 2, dual_pipe: true, ..Stages::default() };
+        let both = FileGrid::new(&GridSizes::default(), stages, false).unwrap();
+        assert_eq!(args(&eight, &both)["num_layers_per_virtual_pipeline_stage"], 2);
     }
 }

@@ -93,11 +93,7 @@ const ACTIVATION: Field = Field::rule(
         Ok(())
     },
     |c, w| {
-        // Upstream's `--swiglu` makes the gate, whatever `--gelu-tanh` puts in the place of its function.
-        let swiglu = matches!(
-            c.activation,
-            Activation::Swiglu | Activation::SwigluBounded { .. } | Activation::GegluTanh
-        );
+        let swiglu = matches!(c.activation, Activation::Swiglu | Activation::SwigluBounded { .. });
         let plain = c.activation == Activation::GeluTanh;
         w.set("swiglu", json!(swiglu));
         w.set("gelu_tanh", json!(c.activation == Activation::GegluTanh));
