@@ -116,8 +116,14 @@ fn a_layout_of_the_line_is_set_aside_and_named() {
     ] {
         let found = plan(&format!("{RING} {given} --fit 64GiB"));
         assert_eq!(found["set_aside"], serde_json::json!(aside), "{given}");
-        // What is proposed does not depend on what was given.
-        assert_eq!(found["best"], plain["best"], "{given}");
+        // What is proposed does not depend on what was given; without the empty slots, the line's layers are fewer.
+        let mut best = found["best"].clone();
+        for layout in best.as_array_mut().unwrap().iter_mut().filter(|_| given.contains("--noop-layers")) {
+            let flags = layout["flags"].as_str().unwrap();
+            assert!(flags.contains(" --num-layers 6"), "{flags}");
+            layout["flags"] = flags.replace(" --num-layers 6", "").into();
+        }
+        assert_eq!(best, plain["best"], "{given}");
     }
     let mut command = ms_train();
     command.args(RING.split_whitespace()).args(full.split_whitespace()).args(chunks.split_whitespace());
