@@ -81,11 +81,13 @@ UNUSED_BY_SCRIPTS = {
     },
 }
 
-# The csv lists head's choices. Added here: our own, and those that only v2.0.0 has (marked).
+# The csv lists head's choices. Added here: our own, those that only v2.0.0 has, and those of optimizers that head's features add
+# (both marked).
 MORE_CHOICES = {
     "--ckpt-format": ["safetensors"],
     "--stage": ["pretrain", "simpo@v2.0.0", "orm@v2.0.0", "prm@v2.0.0", "trl_ppo@v2.0.0"],
     "--moe-router-load-balancing-type": ["noaux_tc@v2.0.0"],
     "--schedules-method": ["zero-bubble"],
+    "--optimizer": ["muon@head", "dist_muon@head"],
     "--context-parallel-algo": ["adaptive_cp_algo@v2.0.0", "hybrid_adaptive_cp_algo@v2.0.0"],
 }

@@ -15,7 +15,7 @@ Columns of the table (tab separated, one line per flag and set of programs):
   type      true false (arity 0: the value it stores) str int float bool json freq think
   dest      name in the parsed object; "old|new" when v2.0.0 and head differ
   default   JSON; "old|new" when they differ
-  choices   comma separated, or empty; c@v2.0.0: in that version only
+  choices   comma separated, or empty; c@v2.0.0, c@head: in that version only
 """
 
 import csv

@@ -175,7 +175,8 @@ pub(crate) fn resolve(o: &Options, purpose: Purpose, launched: Option<usize>) ->
     let topology = spread(o, purpose, &world, &model)?;
     let dp = topology.grid.size(Axis::Dp);
     let batch = o.batches.sizes(dp)?;
-    let (train_iters, train_samples) = o.batches.length(&batch, o.logging.skip_train || planned)?;
+    let (train_iters, train_samples) =
+        o.batches.length(&batch, o.upstream, o.logging.skip_train || planned)?;
     let extent = Extent {
         by_samples: o.batches.count_samples(),
         train_samples,

@@ -1,7 +1,7 @@
 //! How much is trained on: the sizes of batches and the length of the run.
 
 use anyhow::Result;
-use ms_cli::megatron::Given;
+use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
 use ms_trainer::BatchSizes;
 
@@ -59,13 +59,18 @@ impl Batches {
     ///
     /// # Errors
     /// If its length is missing, or is given twice.
-    pub(super) fn length(&self, batch: &BatchSizes, need_not_train: bool) -> Result<(u64, u64)> {
+    pub(super) fn length(
+        &self,
+        batch: &BatchSizes,
+        upstream: Upstream,
+        need_not_train: bool,
+    ) -> Result<(u64, u64)> {
         Ok(match (self.iters, self.samples.value) {
             (Some(_), None) if batch.rampup.is_some() => {
                 refuse!("--rampup-batch-size needs --train-samples instead of --train-iters")
             }
             (Some(iters), None) => (iters, iters.saturating_mul(batch.global as u64)),
-            (None, Some(samples)) => (iterations_for(batch, samples), samples),
+            (None, Some(samples)) => (iterations_for(batch, samples, upstream), samples),
             (Some(_), Some(_)) => refuse!("--train-iters and --train-samples: pass one of them"),
             (None, None) if need_not_train => (0, 0),
             (None, None) => refuse!("--train-iters is required (or --train-samples)"),
@@ -86,19 +91,26 @@ fn rampup(words: &[String]) -> Result<Option<(usize, usize, u64)>> {
 }
 
 /// Iterations that take `samples` samples: while the batch grows, and then at its full size; a rest that does not fill
-/// a batch is left out.
+/// a batch is left out. Where there are fewer samples than the batch takes to grow, v2.0.0 takes back as many full batches as
+/// the excess has, and the head stops as soon as all samples are taken.
 ///
 /// # Source
-/// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `update_train_iters`.
-fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
-    let (mut consumed, mut iterations) = (0, 0);
+/// Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/training/training.py`, `update_train_iters`.
+fn iterations_for(batch: &BatchSizes, samples: u64, upstream: Upstream) -> u64 {
+    let (mut consumed, mut iterations) = (0u64, 0u64);
+    let full = batch.global.max(1) as u64;
     if let Some((_, _, growing)) = batch.rampup {
-        while consumed <= growing {
+        let until = if upstream == Upstream::Head { growing.min(samples) } else { growing };
+        while consumed <= until {
             consumed += batch.global_at(consumed).max(1) as u64;
             iterations += 1;
         }
     }
-    iterations + samples.saturating_sub(consumed) / batch.global.max(1) as u64
+    match samples.checked_sub(consumed) {
+        Some(rest) => iterations + rest / full,
+        None if upstream == Upstream::Head => iterations,
+        None => iterations.saturating_sub((consumed - samples).div_ceil(full)),
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +121,14 @@ mod tests {
     fn samples_of_a_growing_batch_are_counted_as_megatron_does() {
         // Batches of 4 up to sample 20, of 8 up to 44, of 12 up to 68, then of 16.
         let growing = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)), lowered: false };
-        assert_eq!(iterations_for(&growing, 100), 5 + 3 + 2 + 2);
-        assert_eq!(iterations_for(&BatchSizes { rampup: None, ..growing }, 100), 6);
+        for upstream in [Upstream::V2_0_0, Upstream::Head] {
+            assert_eq!(iterations_for(&growing, 100, upstream), 5 + 3 + 2 + 2);
+            assert_eq!(iterations_for(&BatchSizes { rampup: None, ..growing }, 100, upstream), 6);
+        }
+        // Fewer samples than the 68 at which the batch has grown.
+        for (samples, old, head) in [(60, 9, 10), (30, 7, 7), (68, 10, 10), (0, 5, 1)] {
+            assert_eq!(iterations_for(&growing, samples, Upstream::V2_0_0), old, "{samples}");
+            assert_eq!(iterations_for(&growing, samples, Upstream::Head), head, "{samples}");
+        }
     }
 }

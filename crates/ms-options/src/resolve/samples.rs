@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail};
 use ms_cli::megatron::{Given, Upstream};
 use ms_cli::{Usage, refuse};
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
+use ms_data::indexed::IndexedDataset;
 use ms_data::sampler::SamplerKind;
-use ms_data::sft::{Form, Order};
+use ms_data::sft::{self, Form, Order, SftOptions};
 use ms_data::{Documents, RowLayout, Split};
 use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
@@ -494,7 +495,39 @@ fn fine_tuning(
     let mut options = sft_options(seq_length, form, eod, order);
     // Upstream stores these next to the data, regardless of the folder of the other index files.
     options.index_files = o.cache.is_some();
+    if layout == RowLayout::Packed {
+        check_packs(&paths, &options, o.uncut)?;
+    }
     Ok((DataKind::Sft { paths, split: o.shares()?, options }, layout))
+}
+
+/// Says which packs are longer than rows, and lose their ends.
+///
+/// # Errors
+/// If none may be cut.
+fn check_packs(paths: &[String], options: &SftOptions, uncut: bool) -> Result<()> {
+    let room = options.row_tokens;
+    for prefix in sft::input_prefixes(paths, options)? {
+        // What cannot be opened is an error of the run.
+        let Ok(set) = IndexedDataset::open(&prefix) else { continue };
+        let longer = (0..set.len()).map(|i| set.length(i)).filter(|&length| length > room);
+        let (count, longest) = longer.fold((0, 0), |(n, longest), length| (n + 1, length.max(longest)));
+        if count == 0 {
+            continue;
+        }
+        let found = format!("{count} of {} packs", set.len());
+        if uncut {
+            refuse!(
+                "--no-cut-token: {}: expected packs of at most {room} tokens (--seq-length), found {found} with up to {longest}",
+                prefix.display()
+            );
+        }
+        tracing::warn!(
+            "{}: {found} are longer than {room} tokens (--seq-length; up to {longest}) and lose their ends",
+            prefix.display()
+        );
+    }
+    Ok(())
 }
 
 /// Texts in rows that are filled, from `paths`, from those of each split or made up.

@@ -149,7 +149,7 @@ pub(super) fn optimizer(
 ) -> Result<OptimizerConfig> {
     Ok(OptimizerConfig {
         loss_scale: loss_scale(o, precision, distributed)?,
-        update: update_rule(o),
+        update: update_rule(o)?,
         form: optimizer_form(o, precision, upstream, stages, distributed)?,
         clip_grad: o.clip,
     })
@@ -328,11 +328,17 @@ fn loss_scale(o: &Update, precision: &Precision, distributed: bool) -> Result<Lo
 }
 
 /// `--optimizer` with its numbers.
-fn update_rule(o: &Update) -> UpdateRule {
-    match o.rule.as_str() {
+///
+/// # Errors
+/// For one that is not part of this version.
+fn update_rule(o: &Update) -> Result<UpdateRule> {
+    Ok(match o.rule.as_str() {
+        "adam" => UpdateRule::AdamW(Adam { beta1: o.beta1, beta2: o.beta2, eps: o.eps }),
         "sgd" => UpdateRule::Sgd { momentum: o.momentum },
-        _ => UpdateRule::AdamW(Adam { beta1: o.beta1, beta2: o.beta2, eps: o.eps }),
-    }
+        other => {
+            refuse!("--optimizer: expected adam or sgd, found {other}, which is not part of this version")
+        }
+    })
 }
 
 /// Of how many micro-batches the gradient of the output layer's weights is put off.

@@ -158,4 +158,19 @@ fn samples_that_are_too_long_lose_their_end_where_that_is_said() {
     assert_ne!(losses(dir.path(), &format!("{sft} --data-path long")), cut);
     let message = refused(&mut command(dir.path(), &format!("{sft} --data-path long --no-cut-token")), 2);
     assert!(message.contains("--no-cut-token: rows have at most --seq-length tokens"), "{message}");
+    // Packs lose their ends, too.
+    let packs = format!("{sft} --reset-position-ids --data-path long");
+    let said = String::from_utf8(command(dir.path(), &packs).assert().success().get_output().stderr.clone())
+        .unwrap();
+    let what = "40 of 40 packs are longer than 16 tokens (--seq-length; up to 29) and lose their ends";
+    assert!(said.contains(what), "{said}");
+    let message = refused(&mut command(dir.path(), &format!("{packs} --no-cut-token")), 2);
+    let what = "expected packs of at most 16 tokens (--seq-length), found 40 of 40 packs with up to 29";
+    assert!(message.contains("--no-cut-token: ") && message.contains(what), "{message}");
+    let fitting = format!("{sft} --reset-position-ids --data-path cut");
+    let said =
+        String::from_utf8(command(dir.path(), &fitting).assert().success().get_output().stderr.clone())
+            .unwrap();
+    assert!(!said.contains("lose their ends"), "{said}");
+    assert_eq!(losses(dir.path(), &format!("{fitting} --no-cut-token")), losses(dir.path(), &fitting));
 }

@@ -93,7 +93,8 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
             assert!(case.contains("tiny"), "{case} is the repository's own");
             continue;
         };
-        // In f32 on one and two ranks; in bf16 in all orders of sums, where what is rounded may go to other experts.
+        // In f32 on one and two ranks; in bf16 in all orders of sums, where what is rounded may go to other experts. The order
+        // of aarch64 is the repository's own alone: elsewhere it takes several times as long.
         for (ranks, more) in [
             ("1", ""),
             ("2", ""),
@@ -101,6 +102,9 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
             ("1", "--bf16 --arithmetic tile32"),
             ("1", "--bf16 --arithmetic bfdot"),
         ] {
+            if more.contains("bfdot") && case.contains("tiny") {
+                continue;
+            }
             let (dir, narrow) = (tempfile::tempdir().unwrap(), !more.is_empty());
             let file = dir.path().join("metrics.jsonl");
             ms_train()
