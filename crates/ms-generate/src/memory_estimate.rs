@@ -7,7 +7,7 @@ use ms_spec::{Activations, Item, ModelConfig, Placement};
 /// What a program is about to ask of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRequest {
-    /// Tokens of the longest prompt.
+    /// Tokens of the longest prompt; 0: not known.
     pub prompt: usize,
     /// New tokens at most; the model's window bounds both together.
     pub new: usize,
@@ -41,7 +41,7 @@ impl MemoryEstimate {
         config: &ModelConfig,
         dtype: DType,
         quantized: &dyn Fn(&ms_spec::ParamSpec) -> bool,
-        max_position: usize,
+        (window, longest): (usize, usize),
     ) -> Self {
         let mut largest = 0;
         let elements = |spec: &ms_spec::ParamSpec| {
@@ -56,7 +56,8 @@ impl MemoryEstimate {
         };
         let weights = ms_spec::params(config).iter().map(elements).fold(0, u64::saturating_add);
         let weights = weights.saturating_add(largest);
-        let rows = max_position.saturating_add(config.switches_behind(max_position).unwrap_or(0));
+        let short = config.switches_behind(window).map_or(0, |short| short.min(longest));
+        let rows = longest.saturating_add(short);
         let tables = (rows as u64).saturating_mul(config.head_dim as u64).saturating_mul(8);
         Self { weights: weights.saturating_add(BESIDE), cache: tables, ..Self::default() }
     }
@@ -102,7 +103,7 @@ mod tests {
         let mut config = ModelConfig::tiny();
         let of =
             |config: &ModelConfig, rows| MemoryEstimate::before(config, DType::F32, &|_| false, rows).cache;
-        let (plain, factors) = (of(&config, 64), vec![1.0; config.head_dim / 2]);
+        let (plain, factors) = (of(&config, (64, 64)), vec![1.0; config.head_dim / 2]);
         config.rope.scaling = RopeScaling::LongRope {
             short: factors.clone(),
             long: factors,
@@ -111,8 +112,9 @@ mod tests {
             magnitude: None,
         };
         let row = config.head_dim as u64 * 8;
-        assert_eq!(of(&config, 64), plain + 16 * row);
+        assert_eq!(of(&config, (64, 64)), plain + 16 * row);
+        assert_eq!(of(&config, (64, 10)), (10 + 10) * row, "what is used alone");
         // Where the window is no longer than short sequences, there is one table.
-        assert_eq!(of(&config, 16), 16 * row);
+        assert_eq!(of(&config, (16, 16)), 16 * row);
     }
 }

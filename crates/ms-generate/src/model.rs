@@ -37,7 +37,7 @@ impl LoadedModel {
 
     /// As [`LoadedModel::open`], of an open checkpoint with `config` in place of its own configuration: a model with the same
     /// weights, those of linear layers quantized if requested. The memory that `work` needs is compared with what is
-    /// available before weights are read.
+    /// available before weights are read, and positions that it does not come to are left out where its prompts are known.
     ///
     /// # Errors
     /// As [`LoadedModel::open`]; [`Error::Memory`] if there is too little.
@@ -50,15 +50,17 @@ impl LoadedModel {
         max_position: Option<usize>,
         work: Option<MemoryRequest>,
     ) -> Result<Self> {
-        let max_position = max_position.unwrap_or(config.max_positions);
+        let window = max_position.unwrap_or(config.max_positions);
+        let asked = work.filter(|work| work.prompt > 0);
+        let longest = asked.map_or(window, |work| work.prompt.saturating_add(work.new).min(window));
         let fits = |needs: MemoryEstimate| match work.and_then(|work| work.available) {
             Some(available) if needs.total() > available => Err(Error::Memory { needs, available }),
             _ => Ok(()),
         };
         let quantized = |spec: &ParamSpec| quantization.is_some_and(|q| q.takes(config, spec));
-        let needs = MemoryEstimate::before(config, dtype, &quantized, max_position);
+        let needs = MemoryEstimate::before(config, dtype, &quantized, (window, longest));
         fits(needs)?;
-        let model = Gpt::new(config, &device, max_position)?;
+        let model = Gpt::up_to(config, &device, window, longest)?;
         if let Some(work) = &work {
             fits(needs.with(&model, dtype, work))?;
         }

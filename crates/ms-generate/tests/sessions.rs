@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use ms_core::DType;
-use ms_generate::{Generated, Limits, LoadedModel, Sampling, Session, generate, log_softmax, resume};
-use ms_spec::RopeScaling;
+use ms_generate::{
+    Error, Generated, Limits, LoadedModel, MemoryRequest, Sampling, Session, generate, log_softmax, resume,
+};
+use ms_spec::{Position, RopeScaling};
 
 const LIMITS: Limits = Limits { max_new_tokens: 4, stop_tokens: Vec::new() };
 
@@ -169,6 +171,44 @@ fn a_sequence_turns_by_the_frequencies_of_its_own_length() {
     let longer = made_for(32).logits(&[1, 2, 3, 4, 5, 6, 7], &[0, 7]).unwrap();
     let shorter = made_for(32).logits(&[1, 2, 3, 4, 5, 6], &[0, 6]).unwrap();
     assert!(longer.iter().zip(&shorter).any(|(a, b)| (a - b).abs() > 1e-3));
+}
+
+/// A model whose prompts are known has positions for them and their continuations alone, of the same window.
+#[test]
+fn positions_that_no_sequence_reaches_are_not_made() {
+    let work = MemoryRequest { prompt: 5, new: LIMITS.max_new_tokens, slots: 2, rows: 0, available: None };
+    for family in ms_testing::golden_models() {
+        let source = ms_ckpt::open(&ms_testing::golden_model(&family).unwrap()).unwrap();
+        let own = source.config().rope.scaling.clone();
+        let pairs = source.config().head_dim / 2;
+        let long = |original| RopeScaling::LongRope {
+            short: vec![1.2; pairs],
+            long: (0..pairs).map(|i| 2.0 + i as f64).collect(),
+            original,
+            factor: 5.0,
+            magnitude: None,
+        };
+        let dynamic = RopeScaling::Dynamic { factor: 3.0, original: 4 };
+        for scaling in [own, long(6), long(20), dynamic] {
+            let mut config = source.config().clone();
+            config.rope.scaling = scaling;
+            let load = |work| {
+                let device = ms_cpu::device(2).unwrap();
+                LoadedModel::load(&source, &config, DType::F32, None, device, Some(32), work).unwrap()
+            };
+            let (whole, part) = (load(None), load(Some(work)));
+            let made = if config.position == Position::Learned { config.max_positions } else { 5 + 4 };
+            assert_eq!(part.model.max_position(), made, "{family}");
+            let prompts = [prompt(&whole, 5, 0), prompt(&whole, 3, 1)];
+            let answer = |m: &LoadedModel| {
+                bits(&generate(m, &prompts, Sampling::GREEDY, &LIMITS, |_, _| true).unwrap())
+            };
+            assert_eq!(answer(&part), answer(&whole), "{family}, {:?}", config.rope.scaling);
+            let longer = [prompt(&whole, made + 1, 0)];
+            let refused = generate(&part, &longer, Sampling::GREEDY, &LIMITS, |_, _| true);
+            assert!(matches!(refused, Err(Error::TooLong { max, .. }) if max == made), "{family}");
+        }
+    }
 }
 
 #[test]

@@ -87,10 +87,19 @@ impl Gpt {
     /// # Errors
     /// If the configuration is invalid or needs something that this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Self> {
+        Self::up_to(config, device, max_position, max_position)
+    }
+
+    /// [`Gpt::new`] with positions for sequences of up to `longest` tokens alone, which rotate as those of `window` positions
+    /// do: tables of a hundred thousand positions take longer to make than a short answer.
+    ///
+    /// # Errors
+    /// As [`Gpt::new`].
+    pub fn up_to(config: &ModelConfig, device: &Device, window: usize, longest: usize) -> Result<Self> {
         let (grid, placement) = (Grid::single(), Placement::whole(config));
         let position =
             RankPosition { grid: &grid, rank: 0, placement: &placement, context: ContextParallel::Gather };
-        Self::with_tables(config, device, position, max_position, true)
+        Self::with_tables(config, device, position, (window, longest.min(window)), true)
     }
 
     /// The part of the decoder that a rank holds.
@@ -103,15 +112,16 @@ impl Gpt {
         position: RankPosition<'_>,
         max_position: usize,
     ) -> Result<Self> {
-        Self::with_tables(config, device, position, max_position, false)
+        Self::with_tables(config, device, position, (max_position, max_position), false)
     }
 
-    /// [`Gpt::part`], `each_length` with tables for short sequences too where these turn otherwise.
+    /// [`Gpt::part`] of a model with `window` positions, the first `longest` of which are used; `each_length` with tables for
+    /// short sequences too where these turn otherwise.
     fn with_tables(
         config: &ModelConfig,
         device: &Device,
         position: RankPosition<'_>,
-        max_position: usize,
+        (window, longest): (usize, usize),
         each_length: bool,
     ) -> Result<Self> {
         let tp = position.grid.dense().place(position.rank, Axis::Tp);
@@ -132,9 +142,10 @@ impl Gpt {
         let stage = position.grid.coord(position.rank, Axis::Pp);
         let held = position.placement.params(config, stage);
         let specs: Vec<ParamSpec> = held.iter().map(|p| p.spec.clone()).collect();
-        let (max_position, rotates) = positions(config, max_position);
-        let short = config.switches_behind(max_position).filter(|_| each_length && rotates);
-        let lengths: Vec<usize> = std::iter::once(max_position).chain(short).collect();
+        let (max_position, rotates) = positions(config, longest);
+        let short = config.switches_behind(window).filter(|_| each_length && rotates);
+        let both = std::iter::once((window, max_position)).chain(short.map(|n| (n, n.min(max_position))));
+        let lengths: Vec<(usize, usize)> = both.collect();
         let rotary = |layer| rotates.then(|| rotary::tables(config, layer, device, &lengths)).transpose();
         let table = Table::new(&specs);
         let words = table.at(Home::Embedding, None, Part::Embedding);
@@ -241,7 +252,7 @@ impl Gpt {
         (self.chunks[chunk].begins, self.chunks[chunk].ends)
     }
 
-    /// The number of distinct positions.
+    /// The number of distinct positions, which no sequence is longer than.
     pub fn max_position(&self) -> usize {
         self.max_position
     }
@@ -267,7 +278,7 @@ impl Gpt {
     }
 
     fn check(&self, batch: &Batch) -> Result<()> {
-        let max = self.max_position() + self.short.unwrap_or(0);
+        let max = self.max_position + self.short.map_or(0, |short| short.min(self.max_position));
         if batch.max_position > max {
             return Err(Error::Position { position: batch.max_position - 1, max });
         }
