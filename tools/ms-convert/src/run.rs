@@ -183,12 +183,33 @@ fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
         let extend_ep = request.extended.filter(|_| request.to == Form::Hf);
         ms_ckpt::open_with(&request.load, None, &Hints { config, model, extend_ep })
     };
-    // The rank files may hold only the requested layers, while the original's configuration, and with upstream's converter
-    // the files' own arguments, describe all.
-    let shorter = config.as_ref().and_then(|config| hf::read_config(&shortened(config, request)?).ok());
-    let mut source = match shorter.map(|model| open(None, Some(model))) {
-        Some(Ok(source)) => source,
-        _ => open(config, None)?,
+    // The rank files may hold only the requested layers, while the original's configuration, given or beside them, and with
+    // upstream's converter the files' own arguments, describe all.
+    let beside =
+        Some(request.load.join("config.json")).filter(|path| request.from != Form::Hf && path.is_file());
+    let stated = config.clone().or(beside.and_then(|path| read_json(&path).ok()));
+    let shorter = stated.and_then(|config| shortened(&config, request));
+    // Upstream leaves prediction layers out where they are not asked for.
+    let predicts = |c: &&Value| c.get(PREDICTORS).and_then(Value::as_u64).is_some_and(|n| n > 0);
+    let without = shorter.as_ref().filter(predicts).map(|config| {
+        let mut config = config.clone();
+        config[PREDICTORS] = json!(0);
+        config
+    });
+    let (mut opened, mut refused) = (None, None);
+    for json in shorter.into_iter().chain(without) {
+        let Ok(model) = hf::read_config(&json) else { continue };
+        match open(None, Some(model)) {
+            Ok(source) => {
+                opened = Some(source);
+                break;
+            }
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    let mut source = match opened {
+        Some(source) => source,
+        None => open(config, None).map_err(|error| refused.unwrap_or(error))?,
     };
     let c = source.config();
     let leading = (0..c.layers).take_while(|&l| c.moe.is_some() && c.layer(l).feed == Feed::Dense).count();
@@ -407,8 +428,10 @@ fn add_companions(
                 counts.push((count, config.layers));
             }
             counts.extend(request.leading_dense.map(|n| ("first_k_dense_replace", n)));
-            let asked = request.mtp.filter(|_| request.from == Form::Hf && json.get(PREDICTORS).is_some());
-            counts.extend(asked.map(|_| (PREDICTORS, config.mtp)));
+            // Where layers are left out, so are prediction layers that the files do not have.
+            let left_out = request.to == Form::Hf && request.layers.is_some() && config.mtp == 0;
+            let other = left_out || (request.from == Form::Hf && request.mtp.is_some());
+            counts.extend((other && json.get(PREDICTORS).is_some()).then_some((PREDICTORS, config.mtp)));
             let rows = VOCABULARIES.into_iter().filter(|key| other_vocab && json.get(key).is_some());
             counts.extend(rows.map(|key| (key, config.vocab)));
             counts.retain(|(key, n)| json.get(key).and_then(Value::as_u64) != Some(*n as u64));

@@ -13,7 +13,7 @@ pub(crate) struct Script {
     pub(crate) to: &'static str,
     /// The flags that the other converters have, too.
     pub(crate) left: Vec<OsString>,
-    /// Towards Megatron: how many layers are converted, and how many of the leading dense ones.
+    /// How many layers are converted, and how many of the leading dense ones.
     pub(crate) layers: Option<usize>,
     pub(crate) leading_dense: Option<usize>,
 }
@@ -79,15 +79,13 @@ pub(crate) fn deepseek3(argv: &[OsString]) -> Result<Option<Script>, Usage> {
         },
     };
     let (layers, leading_dense) = (count(LAYERS)?, count(LEADING_DENSE)?);
-    if back {
-        return Ok(Some(Script { from: "mcore", to: "hf", left, layers: None, leading_dense: None }));
-    }
     let empty = value_of(NOOP).map_or(0, |list| list.split(',').count());
     let layers = match layers {
         Some(n) if n <= empty => refuse!("{LAYERS} {n}: {empty} of them are empty by {NOOP}"),
         layers => layers.map(|n| n - empty),
     };
-    Ok(Some(Script { from: "hf", to: "mcore", left, layers, leading_dense }))
+    let (from, to) = if back { ("mcore", "hf") } else { ("hf", "mcore") };
+    Ok(Some(Script { from, to, left, layers, leading_dense }))
 }
 
 #[cfg(test)]
@@ -109,7 +107,7 @@ mod tests {
         let back = "--moe-grouped-gemm --source-tensor-parallel-size 2 --source-pipeline-parallel-size=8 --load-dir a \
                     --save-dir b --num-layers 64 --num-nextn-predict-layers 1 --noop-layers 47,62,63 --ai-framework mindspore";
         let want = "mcore hf --moe-grouped-gemm --load-dir a --save-dir b --num-nextn-predict-layers 1";
-        assert_eq!(of(back), Some((want.into(), None, None)));
+        assert_eq!(of(back), Some((want.into(), Some(61), None)));
         let there = "--target-tensor-parallel-size 2 --load-dir a --save-dir b --num-layers 64 --noop-layers=47,62,63 \
                      --first-k-dense-replace 2";
         let want =

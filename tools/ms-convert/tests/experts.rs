@@ -219,6 +219,38 @@ fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
         };
         assert_eq!(read(&few, here), read(&whole, there), "layer {here}");
     }
+    // Upstream leaves the configuration as it was, which says more layers than the files have, and a prediction layer: the flags
+    // say how many are there, of the other script and of the general converter.
+    script("hf", "four", "--num-layers 4 --target-tensor-parallel-size 2");
+    std::fs::copy(path("hf/config.json"), path("four/config.json")).unwrap();
+    script("four", "back4", "--source-tensor-parallel-size 2 --num-layers 4");
+    let (four, hf, general) = (path("four"), path("hf"), path("general"));
+    std::fs::remove_file(path("four/config.json")).unwrap();
+    let folders = ["--load", text(&four), "--hf-cfg-dir", text(&hf), "--save", text(&general)];
+    ms_convert(&[&["mcore", "hf", "--num-layers", "4"], &folders[..]].concat()).success();
+    for name in ["back4", "general"] {
+        let config: Value =
+            serde_json::from_slice(&std::fs::read(path(name).join("config.json")).unwrap()).unwrap();
+        assert_eq!(counts.map(|key| config[key].as_u64().unwrap()), [4, 3, 0], "{name}");
+        let back = ms_ckpt::open(&path(name)).unwrap();
+        let specs = ms_spec::params(back.config());
+        for spec in specs.iter().filter(|spec| spec.name.contains(".layers.3.")) {
+            let whole_spec =
+                ms_spec::params(whole.config()).into_iter().find(|s| s.name == spec.name).unwrap();
+            let read = |checkpoint: &ms_ckpt::Checkpoint, spec: &ms_spec::ParamSpec| {
+                let mut values = vec![0; 4 * spec.shape.numel()];
+                let region = ms_core::Region::whole(&spec.shape);
+                checkpoint.read(spec, &region, ms_core::DType::F32, &mut values).unwrap();
+                values
+            };
+            assert_eq!(read(&back, spec), read(&whole, &whole_spec), "{name}: {}", spec.name);
+        }
+    }
+    // What the flags do not fit either is said of them.
+    let wrong = [&["mcore", "hf", "--num-layers", "5", "--force"], &folders[..]].concat();
+    let said = ms_convert(&wrong).code(1);
+    let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();
+    assert!(said.contains("4 layers are there, the model has 5"), "{said}");
     // And back, as the other script writes: a file for each layer with experts, the dense ones in the first.
     script("hf", "mtp", "--num-layers 6 --num-nextn-predict-layers 1 --target-tensor-parallel-size 2");
     script("mtp", "back", "--source-tensor-parallel-size 2 --num-layers 6 --num-nextn-predict-layers 1");
