@@ -87,6 +87,8 @@ pub(crate) struct Request {
     pub(crate) hf_config: Option<PathBuf>,
     /// Keep the first layers only.
     pub(crate) layers: Option<usize>,
+    /// `layers` may count empty slots, which the line need not name.
+    pub(crate) counts_slots: bool,
     /// Keep this many multi-token prediction layers; `None`: all.
     pub(crate) mtp: Option<Predictors>,
     /// Keep this many of the leading dense layers; `None`: all.
@@ -151,6 +153,7 @@ pub(crate) fn from_script(script: &Script, o: &Options) -> Result<Request, Usage
     let mut request = from_words(script.from, script.to, o)?;
     request.optimizer = false;
     request.layers = script.layers;
+    request.counts_slots = request.to == Form::Hf;
     request.leading_dense = script.leading_dense.filter(|&n| n < LEADING_DENSE);
     request.lora.arithmetic = Arithmetic::WeightType;
     request.sharding = Sharding::PerLayerOfExperts;
@@ -286,6 +289,7 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
         sharding: Sharding::Bytes(ms_ckpt::layout::hf::SHARD_BYTES),
         hf_config: w.hf_config.clone(),
         layers: o.reading.layers.filter(|_| head),
+        counts_slots: false,
         lora: Lora {
             load: o.reading.lora.clone(),
             rank: o.reading.lora_rank.given().copied().flatten(),

@@ -225,6 +225,7 @@ fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
     }
     if let Some(n) = request.layers {
         let have = kept.len();
+        let n = if request.counts_slots { n.min(have) } else { n };
         anyhow::ensure!(n <= have, "--num-layers {n}: the checkpoint has {have} layers");
         kept.truncate(n);
         request.layers = Some(n).filter(|&n| n < have || !original);
