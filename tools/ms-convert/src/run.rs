@@ -99,7 +99,7 @@ fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
         request.hf_config.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file());
     let hf_json = match &followed {
         Some(path) => Some(read_json(path)?),
-        None => source.config_json().cloned(),
+        None => source.config_json().cloned().or_else(|| beside(request)),
     };
     let mut config = target_config(&source, request, followed.as_deref().zip(hf_json.as_ref()))?;
     let said = hf_json.as_ref().and_then(|j| hf::read_config(j).ok());
@@ -169,6 +169,27 @@ fn finish(
     copy(plan, source, request, o, args)
 }
 
+/// The configuration that lies beside Megatron's files.
+fn beside(request: &Request) -> Option<Value> {
+    let path = request.load.join("config.json");
+    (request.from != Form::Hf && path.is_file()).then(|| read_json(&path).ok())?
+}
+
+/// Models of the requested layers, where the files may hold no more: the original's configuration, and with upstream's converter
+/// the files' own arguments, describe all. Upstream leaves prediction layers out where they are not asked for, so that the last
+/// model has none.
+fn shorter_models(config: Option<&Value>, request: &Request) -> Vec<ModelConfig> {
+    let Some(shorter) = config.and_then(|config| shortened(config, request)) else { return Vec::new() };
+    let predicts = shorter.get(PREDICTORS).and_then(Value::as_u64).is_some_and(|n| n > 0);
+    let mut all = vec![shorter];
+    if predicts {
+        let mut without = all[0].clone();
+        without[PREDICTORS] = json!(0);
+        all.push(without);
+    }
+    all.iter().filter_map(|config| hf::read_config(config).ok()).collect()
+}
+
 /// Opens the source with the request's hints, and keeps the requested layers. A request for all layers of the original is not
 /// a restriction.
 fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
@@ -183,22 +204,8 @@ fn open(request: &mut Request) -> anyhow::Result<Checkpoint> {
         let extend_ep = request.extended.filter(|_| request.to == Form::Hf);
         ms_ckpt::open_with(&request.load, None, &Hints { config, model, extend_ep })
     };
-    // The rank files may hold only the requested layers, while the original's configuration, given or beside them, and with
-    // upstream's converter the files' own arguments, describe all.
-    let beside =
-        Some(request.load.join("config.json")).filter(|path| request.from != Form::Hf && path.is_file());
-    let stated = config.clone().or(beside.and_then(|path| read_json(&path).ok()));
-    let shorter = stated.and_then(|config| shortened(&config, request));
-    // Upstream leaves prediction layers out where they are not asked for.
-    let predicts = |c: &&Value| c.get(PREDICTORS).and_then(Value::as_u64).is_some_and(|n| n > 0);
-    let without = shorter.as_ref().filter(predicts).map(|config| {
-        let mut config = config.clone();
-        config[PREDICTORS] = json!(0);
-        config
-    });
     let (mut opened, mut refused) = (None, None);
-    for json in shorter.into_iter().chain(without) {
-        let Ok(model) = hf::read_config(&json) else { continue };
+    for model in shorter_models(config.clone().or_else(|| beside(request)).as_ref(), request) {
         match open(None, Some(model)) {
             Ok(source) => {
                 opened = Some(source);

@@ -227,7 +227,8 @@ fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
     let (four, hf, general) = (path("four"), path("hf"), path("general"));
     std::fs::remove_file(path("four/config.json")).unwrap();
     let folders = ["--load", text(&four), "--hf-cfg-dir", text(&hf), "--save", text(&general)];
-    ms_convert(&[&["mcore", "hf", "--num-layers", "4"], &folders[..]].concat()).success();
+    ms_convert(&[&["mcore", "hf", "--upstream", "head", "--num-layers", "4"], &folders[..]].concat())
+        .success();
     for name in ["back4", "general"] {
         let config: Value =
             serde_json::from_slice(&std::fs::read(path(name).join("config.json")).unwrap()).unwrap();
@@ -247,7 +248,8 @@ fn the_scripts_for_deepseek_v3_keep_the_layers_that_they_are_asked_for() {
         }
     }
     // What the flags do not fit either is said of them.
-    let wrong = [&["mcore", "hf", "--num-layers", "5", "--force"], &folders[..]].concat();
+    let wrong =
+        [&["mcore", "hf", "--upstream", "head", "--num-layers", "5", "--force"], &folders[..]].concat();
     let said = ms_convert(&wrong).code(1);
     let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();
     assert!(said.contains("4 layers are there, the model has 5"), "{said}");
