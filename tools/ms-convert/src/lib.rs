@@ -25,6 +25,7 @@ mod options;
 mod request;
 mod run;
 mod scripts;
+mod source;
 
 use std::ffi::OsString;
 use std::path::Path;
