@@ -184,6 +184,14 @@ fn what_upstream_takes_is_planned_and_layers_of_ones_own_are_refused() {
     }
     let mut without_rate = ms_train();
     without_rate.args(model()).args(["--min-lr", "1e-5", "--dry-run"]).assert().success();
+    for rule in ["muon", "dist_muon"] {
+        let said = refused(&mut planned(&format!("--optimizer {rule} --upstream head")), 2);
+        let known =
+            format!("--optimizer: expected adam or sgd, found {rule}, which is not part of this version");
+        assert!(said.contains(&known), "{said}");
+        let said = refused(&mut planned(&format!("--optimizer {rule}")), 2);
+        assert!(said.contains("expected one of adam, sgd"), "v2.0.0 has none: {said}");
+    }
     let said = refused(&mut planned("--spec my.own.module layer_spec"), 2);
     assert!(said.contains("--spec: expected a module of ") && said.contains("my.own.module"), "{said}");
     let said = refused(&mut planned("--bf16 --o2-gradient"), 2);
